@@ -1,0 +1,50 @@
+# Every target sets up what it needs in .venv: only Python, pip and make must be on the machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+# One BLAS thread per process: tests already run in parallel.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: demo test test-all lint format bench docs clean
+
+demo: $(VENV)/.core
+	$(BIN)/python examples/quickstart.py
+
+test: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=
+	$(BIN)/python -m coverage report --fail-under=95
+
+test-all: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m pytest README.md docs
+
+clean:
+	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output
+
+$(VENV)/.pip: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
+	touch $@
+
+$(VENV)/.core: $(VENV)/.pip pyproject.toml
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.pip pyproject.toml
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	touch $@

@@ -1,0 +1,16 @@
+"""Classifiers that know when not to answer.
+
+The pipeline, in order: `problem` states what is asked (alpha, tpr_min, loss); `activations` holds what a trained
+network gives us; `risk` estimates r(x), how wrong the classifier is here; `ratio` estimates g(x) = p_OOD(x) / p_ID(x);
+`strategies` joins both to the rejection score s(x) = r(x) + beta g(x); `selector` chooses the threshold lambda;
+`metrics` measures any score exactly; `theory` holds the exact optimum on known distributions.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from poscod.activations import Activations
+from poscod.problem import ScodProblem
+
+__version__ = "0.1.0"
+
+__all__ = ["Activations", "ScodProblem", "__version__"]

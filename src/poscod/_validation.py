@@ -1,0 +1,282 @@
+"""The only place that checks lengths, NaN, ranges and names.
+
+Convention: a check returns the value in its canonical form (float64, contiguous, one type) or raises
+`InvalidInputError` with one sentence. Checks never copy an array that is already canonical and never
+change their argument.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import difflib
+import numbers
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poscod.exceptions import InvalidInputError
+
+T = TypeVar("T")
+Floats = NDArray[np.float64]
+
+
+def as_array(values: Any, name: str) -> NDArray[Any]:
+    """Convert to an array of real numbers, keeping float32 and float64 as they are.
+
+    Parameters
+    ----------
+    values : array-like
+    name : str
+        Name of the argument, for the message.
+
+    Returns
+    -------
+    array : ndarray of a floating dtype
+        float16, integers and booleans become float64 (float16 would overflow in sums).
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype not in (np.float32, np.float64):
+            if array.dtype.kind not in "fiub":
+                # Objects may still hold plain numbers; text and dates may not pass as such.
+                if array.dtype.kind != "O":
+                    raise TypeError(f"dtype {array.dtype}")
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name} must be an array of real numbers, got {_describe(values)} ({error}).") from None
+    return array
+
+
+def check_vector(
+    values: Any,
+    name: str,
+    *,
+    n: int | None = None,
+    like: str = "the other arrays",
+    allow_inf: bool = True,
+    minimum: float | None = None,
+) -> Floats:
+    """Check a one-dimensional array of numbers without NaN.
+
+    Parameters
+    ----------
+    values : array-like of shape (n,)
+    name : str
+        Name of the argument, for the message.
+    n : int, default=None
+        Required length; None allows any.
+    like : str
+        What the required length belongs to, for the message.
+    allow_inf : bool, default=True
+        Whether -inf and +inf may occur.
+    minimum : float, default=None
+        Smallest allowed value.
+
+    Returns
+    -------
+    vector : ndarray of shape (n,), float64
+    """
+    vector = as_array(values, name).astype(np.float64, copy=False)
+    if vector.ndim != 1:
+        raise InvalidInputError(
+            f"{name} must be one-dimensional, got shape {vector.shape}: pass one number per row, e.g. {name}.ravel()."
+        )
+    if n is not None and len(vector) != n:
+        raise InvalidInputError(f"{name} must have as many rows as {like} ({n}), got {len(vector)}.")
+    if len(vector):
+        # One pass finds NaN and infinities alike: the sum of finite numbers may overflow, NaN cannot hide.
+        low, high = float(vector.min()), float(vector.max())
+        if np.isnan(low):
+            bad = np.flatnonzero(np.isnan(vector))
+            raise InvalidInputError(
+                f"{name} must not contain NaN, got {len(bad)} (first at row {bad[0]}): drop or impute those rows."
+            )
+        if not allow_inf and (np.isinf(low) or np.isinf(high)):
+            row = int(np.flatnonzero(np.isinf(vector))[0])
+            raise InvalidInputError(f"{name} must be finite, got {vector[row]} at row {row}.")
+        if minimum is not None and low < minimum:
+            row = int(np.argmin(vector))
+            raise InvalidInputError(f"{name} must be at least {minimum:g}, got {low:g} at row {row}.")
+    return vector
+
+
+def check_matrix(
+    values: Any, name: str, *, columns: int | None = None, rows: int | None = None, allow_inf: bool = False
+) -> NDArray[Any]:
+    """Check a two-dimensional array of finite numbers; float32 stays float32.
+
+    Parameters
+    ----------
+    values : array-like of shape (n, d)
+    name : str
+        Name of the argument, for the message.
+    columns, rows : int, default=None
+        Required sizes; None allows any.
+    allow_inf : bool, default=False
+        Whether infinities may occur.
+
+    Returns
+    -------
+    matrix : ndarray of shape (n, d), float32 or float64
+    """
+    matrix = as_array(values, name)
+    if matrix.ndim != 2:
+        raise InvalidInputError(f"{name} must be two-dimensional (rows, columns), got shape {matrix.shape}.")
+    if columns is not None and matrix.shape[1] != columns:
+        raise InvalidInputError(f"{name} must have {columns} columns, got {matrix.shape[1]}.")
+    if rows is not None and matrix.shape[0] != rows:
+        raise InvalidInputError(f"{name} must have {rows} rows, got {matrix.shape[0]}.")
+    for start in range(0, len(matrix), 65536):
+        block = matrix[start : start + 65536]
+        ok = ~np.isnan(block) if allow_inf else np.isfinite(block)
+        if not ok.all():
+            row, column = (int(i) for i in np.argwhere(~ok)[0])
+            raise InvalidInputError(
+                f"{name} must be {'free of NaN' if allow_inf else 'finite'}, got {block[row, column]} at row "
+                f"{start + row}, column {column}: drop or impute such rows."
+            )
+    return matrix
+
+
+def check_weight(values: Any, name: str, n: int) -> Floats | None:
+    """Check sample weights: None, or finite non-negative numbers that are not all zero.
+
+    Parameters
+    ----------
+    values : array-like of shape (n,) or None
+    name : str
+        Name of the argument, for the message.
+    n : int
+        Number of rows the weights belong to.
+
+    Returns
+    -------
+    weight : ndarray of shape (n,) or None
+    """
+    if values is None:
+        return None
+    weight = check_vector(values, name, n=n, like="its rows", allow_inf=False, minimum=0.0)
+    if n and not weight.any():
+        raise InvalidInputError(f"{name} must contain a positive number, got zeros only.")
+    return weight
+
+
+def check_number(
+    value: Any, name: str, low: float, high: float, *, closed: str = "both", hint: str = ""
+) -> float:
+    """Check a real number in an interval.
+
+    Parameters
+    ----------
+    value : float
+    name : str
+        Name of the argument, for the message.
+    low, high : float
+        Ends of the interval.
+    closed : {"both", "left", "right", "neither"}, default="both"
+        Which ends belong to it.
+    hint : str, default=""
+        What to do, appended to the message.
+
+    Returns
+    -------
+    value : float
+
+    Examples
+    --------
+    >>> check_number(1.5, "alpha", 0, 1)
+    Traceback (most recent call last):
+        ...
+    poscod.exceptions.InvalidInputError: alpha must be a number in [0, 1], got 1.5.
+    """
+    left, right = closed in ("both", "left"), closed in ("both", "right")
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+    if is_number:
+        number = float(value)
+        if (low <= number if left else low < number) and (number <= high if right else number < high):
+            return number
+    interval = f"{'[' if left else '('}{low:g}, {high:g}{']' if right else ')'}"
+    raise InvalidInputError(f"{name} must be a number in {interval}, got {value!r}.{' ' + hint if hint else ''}")
+
+
+def check_count(value: Any, name: str, minimum: int = 1) -> int:
+    """Check a whole number with a lower end.
+
+    Parameters
+    ----------
+    value : int
+    name : str
+        Name of the argument, for the message.
+    minimum : int, default=1
+        Smallest allowed value.
+
+    Returns
+    -------
+    value : int
+    """
+    if isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_)) and value >= minimum:
+        return int(value)
+    raise InvalidInputError(f"{name} must be a whole number >= {minimum}, got {value!r}.")
+
+
+def check_choice(value: Any, name: str, choices: Mapping[str, T]) -> T:
+    """Look a name up in a family's mapping; an unknown name lists the valid ones.
+
+    Parameters
+    ----------
+    value : str
+    name : str
+        Name of the argument, for the message.
+    choices : mapping of str to object
+
+    Returns
+    -------
+    member : object
+
+    Examples
+    --------
+    >>> check_choice("zero_on", "loss", {"zero_one": 1, "absolute": 2})
+    Traceback (most recent call last):
+        ...
+    poscod.exceptions.InvalidInputError: loss must be one of 'absolute', 'zero_one', got 'zero_on': did you mean 'zero_one'?
+    """
+    if isinstance(value, str) and value in choices:
+        return choices[value]
+    listed = ", ".join(repr(key) for key in sorted(choices))
+    near = difflib.get_close_matches(value, list(choices), n=1) if isinstance(value, str) else []
+    raise InvalidInputError(
+        f"{name} must be one of {listed}, got {value!r}{f': did you mean {near[0]!r}?' if near else '.'}"
+    )
+
+
+def check_labels(values: ArrayLike, name: str, n_classes: int, *, n: int | None = None) -> NDArray[np.int64]:
+    """Check class indices 0, ..., n_classes - 1.
+
+    Parameters
+    ----------
+    values : array-like of shape (n,)
+    name : str
+        Name of the argument, for the message.
+    n_classes : int
+        Number of classes.
+    n : int, default=None
+        Required length; None allows any.
+
+    Returns
+    -------
+    labels : ndarray of shape (n,), int64
+    """
+    labels = check_vector(values, name, n=n, allow_inf=False)
+    if len(labels) and (labels.min() < 0 or labels.max() >= n_classes or (labels != np.floor(labels)).any()):
+        bad = labels[(labels < 0) | (labels >= n_classes) | (labels != np.floor(labels))][0]
+        raise InvalidInputError(f"{name} must hold class indices 0, ..., {n_classes - 1}, got {bad:g}.")
+    return labels.astype(np.int64)
+
+
+def _describe(values: Any) -> str:
+    """Name a value by its type and, for arrays, its dtype: enough to find the mistake, never the data itself."""
+    dtype = getattr(values, "dtype", None)
+    return type(values).__name__ + (f" of dtype {dtype}" if dtype is not None else "")

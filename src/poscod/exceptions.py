@@ -1,0 +1,54 @@
+"""Errors and warnings of the library, each with a class a program can catch.
+
+Convention: a message says which argument, what is allowed, what was received and what to do next.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from sklearn.exceptions import UndefinedMetricWarning
+
+__all__ = [
+    "InfeasibleProblemError",
+    "InvalidInputError",
+    "MissingExtraError",
+    "PoscodError",
+    "PoscodWarning",
+    "UndefinedMetricWarning",
+]
+
+
+class PoscodError(Exception):
+    """Base class of every error the library raises on purpose."""
+
+
+class InvalidInputError(PoscodError, ValueError):
+    """An argument is outside what is allowed."""
+
+
+class InfeasibleProblemError(PoscodError, ValueError):
+    """The arguments are fine one by one, but no selector satisfies them together."""
+
+
+class MissingExtraError(PoscodError, ImportError):
+    """A feature needs a package that is installed with an extra.
+
+    Parameters
+    ----------
+    package : str
+        Name of the package that could not be imported.
+    extra : str
+        Extra of poscod that installs it.
+    feature : str
+        What the caller wanted to do, as the subject of the sentence.
+    """
+
+    def __init__(self, package: str, extra: str, feature: str) -> None:
+        self.package, self.extra, self.feature = package, extra, feature
+        super().__init__(
+            f"{feature} needs the package '{package}', which is not installed: "
+            f"run `pip install 'poscod[{extra}]'`."
+        )
+
+
+class PoscodWarning(UserWarning):
+    """Base class of the library's own warnings."""

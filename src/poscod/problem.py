@@ -1,0 +1,200 @@
+"""The SCOD problem: what is asked of a selective classifier, as a value.
+
+Minimise ``(1 - alpha) * R_S + alpha * FPR`` subject to ``TPR >= tpr_min`` (Definition 1 of [1]_). The
+optimal selector accepts when ``s(x) = r(x) + beta * g(x) <= lambda`` with ``beta = alpha * tpr_min / (1 - alpha)``
+(Theorem 2). `NOTATION` lists every symbol once; code, docs and plots use no other names.
+
+References
+----------
+.. [1] V. Franc, J. Paplham, D. Prusa, "SCOD: From Heuristics to Theory", ECCV 2024.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poscod._validation import Floats, check_choice, check_count, check_labels, check_matrix, check_number
+from poscod.exceptions import InvalidInputError
+
+__all__ = ["LOSSES", "NOTATION", "ScodProblem"]
+
+Risk = TypeVar("Risk", float, NDArray[np.float64])
+
+NOTATION: dict[str, str] = {
+    "p_I, p_O": "density (or mass) of in-distribution (ID) and out-of-distribution (OOD) inputs",
+    "pi": "OOD prior: share of OOD inputs in the traffic",
+    "alpha": "relative cost of accepting an OOD input; multiplies FPR",
+    "1 - alpha": "weight of the selective risk",
+    "tpr_min": "required share of ID inputs to be accepted",
+    "l(y, y')": "loss of answering y' when the truth is y; zero iff y = y'",
+    "h(x)": "the ID classifier",
+    "r(x)": "conditional risk of h: sum over y of p_I(y | x) l(y, h(x))",
+    "g(x)": "likelihood ratio p_O(x) / p_I(x); log_ratio is its logarithm",
+    "c(x)": "selector: probability that x is accepted",
+    "TPR": "share of ID accepted",
+    "FPR": "share of OOD accepted",
+    "R_S": "selective risk: mean loss on accepted ID inputs",
+    "R": "SCOD risk (1 - alpha) R_S + alpha FPR",
+    "s(x)": "rejection score r(x) + beta g(x); higher = reject sooner",
+    "beta": "slope of the optimal line, alpha tpr_min / (1 - alpha)",
+    "lambda": "threshold: accept s(x) <= lambda",
+    "tau": "acceptance probability at a tie s(x) = lambda",
+}
+
+
+def _zero_one(n_classes: int) -> Floats:
+    """Every mistake costs one."""
+    return 1.0 - np.eye(n_classes)
+
+
+def _absolute(n_classes: int) -> Floats:
+    """A mistake costs the distance between the class indices (ordinal labels)."""
+    index = np.arange(n_classes, dtype=np.float64)
+    return np.abs(index[:, None] - index[None, :])
+
+
+LOSSES: dict[str, Callable[[int], Floats]] = {"zero_one": _zero_one, "absolute": _absolute}
+
+
+@dataclass(frozen=True)
+class ScodProblem:
+    """Costs and constraints of selective classification in the presence of OOD data.
+
+    Parameters
+    ----------
+    alpha : float in [0, 1], default=0.5
+        Relative cost of accepting an OOD input. 0 ignores OOD data, 1 ignores misclassification.
+    tpr_min : float in (0, 1], default=0.95
+        Required share of ID inputs to be accepted.
+    loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y. A matrix must be square, finite,
+        non-negative, and zero exactly on its diagonal.
+
+    Attributes
+    ----------
+    beta : float
+        Slope of the optimal line; infinite at alpha = 1, where s = g.
+
+    Notes
+    -----
+    The slope is ``beta = alpha * tpr_min / (1 - alpha)``: alpha multiplies FPR, so a dearer OOD input
+    makes the ratio count more.
+
+    Examples
+    --------
+    >>> problem = ScodProblem(alpha=0.2, tpr_min=0.9)
+    >>> round(problem.beta, 6)
+    0.225
+    >>> round(problem.risk(selective_risk=0.1, fpr=0.3), 6)
+    0.14
+    >>> ScodProblem(loss=[[0, 1], [5, 0]]).loss_matrix(2)
+    array([[0., 1.],
+           [5., 0.]])
+    """
+
+    alpha: float = 0.5
+    tpr_min: float = 0.95
+    loss: Any = "zero_one"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alpha", check_number(self.alpha, "alpha", 0.0, 1.0))
+        object.__setattr__(self, "tpr_min", check_number(self.tpr_min, "tpr_min", 0.0, 1.0, closed="right"))
+        if isinstance(self.loss, str):
+            check_choice(self.loss, "loss", LOSSES)
+        else:
+            # Kept as nested tuples: the problem stays hashable, comparable and cannot be edited from outside.
+            matrix = _check_loss_matrix(self.loss)
+            object.__setattr__(self, "loss", tuple(tuple(row) for row in matrix.tolist()))
+
+    @property
+    def beta(self) -> float:
+        """Slope of the optimal line, alpha * tpr_min / (1 - alpha)."""
+        return float("inf") if self.alpha == 1.0 else self.alpha * self.tpr_min / (1.0 - self.alpha)
+
+    def loss_matrix(self, n_classes: int) -> Floats:
+        """Return the loss as a matrix.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes K; a matrix loss must have the same size.
+
+        Returns
+        -------
+        loss : ndarray of shape (K, K)
+            Row = truth, column = answer.
+        """
+        n_classes = check_count(n_classes, "n_classes")
+        if isinstance(self.loss, str):
+            return LOSSES[self.loss](n_classes)
+        matrix = np.asarray(self.loss, dtype=np.float64)
+        if len(matrix) != n_classes:
+            raise InvalidInputError(
+                f"loss must have one row and one column per class ({n_classes} x {n_classes}), "
+                f"got {len(matrix)} x {len(matrix)}."
+            )
+        return matrix
+
+    def losses(self, y_true: ArrayLike, y_pred: ArrayLike, n_classes: int) -> Floats:
+        """Return the loss of each answer.
+
+        Parameters
+        ----------
+        y_true, y_pred : array-like of shape (n,)
+            Class indices 0, ..., K - 1.
+        n_classes : int
+            Number of classes K.
+
+        Returns
+        -------
+        loss : ndarray of shape (n,)
+
+        Examples
+        --------
+        >>> ScodProblem(loss="absolute").losses([0, 2, 1], [2, 2, 0], n_classes=3)
+        array([2., 0., 1.])
+        """
+        truth = check_labels(y_true, "y_true", n_classes)
+        answer = check_labels(y_pred, "y_pred", n_classes, n=len(truth))
+        return self.loss_matrix(n_classes)[truth, answer]
+
+    def risk(self, selective_risk: Risk, fpr: Risk) -> Risk:
+        """Return the SCOD risk (1 - alpha) R_S + alpha FPR.
+
+        Parameters
+        ----------
+        selective_risk, fpr : float or ndarray
+
+        Returns
+        -------
+        risk : float or ndarray
+            A term with weight zero is left out, so that it may be undefined (NaN).
+        """
+        if self.alpha == 0.0:
+            return selective_risk
+        if self.alpha == 1.0:
+            return fpr
+        return (1.0 - self.alpha) * selective_risk + self.alpha * fpr
+
+
+def _check_loss_matrix(loss: Any) -> Floats:
+    """Refuse anything but a square, non-negative matrix that is zero exactly on the diagonal."""
+    matrix = check_matrix(loss, "loss").astype(np.float64)
+    if matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
+        raise InvalidInputError(f"loss must be a square matrix l[y, y'], got shape {matrix.shape}.")
+    if (matrix < 0).any():
+        raise InvalidInputError(f"loss must be non-negative, got {matrix.min():g}.")
+    if ((matrix == 0) != np.eye(len(matrix), dtype=bool)).any():
+        y, answer = (int(i) for i in np.argwhere((matrix == 0) != np.eye(len(matrix), dtype=bool))[0])
+        raise InvalidInputError(
+            f"loss must be zero exactly where y = y', got l[{y}, {answer}] = {matrix[y, answer]:g}: "
+            "a right answer costs nothing and a wrong one costs something."
+        )
+    return matrix
