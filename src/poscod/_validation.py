@@ -46,7 +46,9 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
                     raise TypeError(f"dtype {array.dtype}")
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{name} must be an array of real numbers, got {_describe(values)} ({error}).") from None
+        raise InvalidInputError(
+            f"{name} must be an array of real numbers, got {_describe(values)} ({error})."
+        ) from None
     return array
 
 
@@ -164,9 +166,7 @@ def check_weight(values: Any, name: str, n: int) -> Floats | None:
     return weight
 
 
-def check_number(
-    value: Any, name: str, low: float, high: float, *, closed: str = "both", hint: str = ""
-) -> float:
+def check_number(value: Any, name: str, low: float, high: float, *, closed: str = "both", hint: str = "") -> float:
     """Check a real number in an interval.
 
     Parameters

@@ -45,8 +45,7 @@ class MissingExtraError(PoscodError, ImportError):
     def __init__(self, package: str, extra: str, feature: str) -> None:
         self.package, self.extra, self.feature = package, extra, feature
         super().__init__(
-            f"{feature} needs the package '{package}', which is not installed: "
-            f"run `pip install 'poscod[{extra}]'`."
+            f"{feature} needs the package '{package}', which is not installed: run `pip install 'poscod[{extra}]'`."
         )
 
 
