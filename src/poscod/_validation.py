@@ -40,10 +40,8 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
         if array.dtype not in (np.float32, np.float64):
-            if array.dtype.kind not in "fiub":
-                # Objects may still hold plain numbers; text and dates may not pass as such.
-                if array.dtype.kind != "O":
-                    raise TypeError(f"dtype {array.dtype}")
+            if array.dtype.kind not in "fiubO":  # objects may hold plain numbers; text and dates do not pass as such
+                raise TypeError(f"dtype {array.dtype}")
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
@@ -217,7 +215,8 @@ def check_count(value: Any, name: str, minimum: int = 1) -> int:
     -------
     value : int
     """
-    if isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_)) and value >= minimum:
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if is_whole and value >= minimum:
         return int(value)
     raise InvalidInputError(f"{name} must be a whole number >= {minimum}, got {value!r}.")
 

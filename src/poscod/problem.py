@@ -50,12 +50,12 @@ NOTATION: dict[str, str] = {
 
 
 def _zero_one(n_classes: int) -> Floats:
-    """Every mistake costs one."""
+    """Return the matrix in which every mistake costs one."""
     return 1.0 - np.eye(n_classes)
 
 
 def _absolute(n_classes: int) -> Floats:
-    """A mistake costs the distance between the class indices (ordinal labels)."""
+    """Return the matrix in which a mistake costs the distance between class indices (ordinal labels)."""
     index = np.arange(n_classes, dtype=np.float64)
     return np.abs(index[:, None] - index[None, :])
 
