@@ -128,7 +128,7 @@ class Activations:
         value = getattr(self, name)
         if value is None:
             raise InvalidInputError(f"{caller} needs {name}, which these activations do not have.")
-        return value  # type: ignore[no-any-return]
+        return value
 
     def chunks(self, rows: int = 65536) -> Iterator[Activations]:
         """Iterate over consecutive blocks of rows, so that memory stays bounded.

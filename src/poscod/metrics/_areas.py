@@ -1,0 +1,314 @@
+"""Areas under the curves, each by one formula on counts.
+
+Convention: areas are shares in [0, 1] (or in units of the loss), never percentages. Every docstring states the exact
+definition, because public implementations of the same name differ in the third digit.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from poscod._validation import Floats, check_choice, check_number, check_vector
+from poscod.metrics._counts import Counts, count, is_defined
+from poscod.metrics._curves import mistakes, oscr_curve_of, scod_curve_of, selective_risk_of
+
+
+def auroc(score_id: Any, score_ood: Any, *, weight_id: Any = None, weight_ood: Any = None) -> float:
+    """Compute the probability that an OOD row scores higher than an ID row, ties counted half.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    area : float
+
+    Examples
+    --------
+    >>> auroc([0.1, 0.2, 0.4], [0.3, 0.4])
+    0.75
+    """
+    return auroc_of(count(score_id, None, score_ood, weight_id=weight_id, weight_ood=weight_ood))
+
+
+def aupr(
+    score_id: Any,
+    score_ood: Any,
+    *,
+    positive: str = "id",
+    area: str = "step",
+    weight_id: Any = None,
+    weight_ood: Any = None,
+) -> float:
+    """Compute the area under precision against recall, for accepting ID or for rejecting OOD rows.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows.
+    positive : {"id", "ood"}, default="id"
+        Which rows are to be found ("AUPR-IN" and "AUPR-OUT" elsewhere).
+    area : {"step", "trapezoid"}, default="step"
+        "step" is average precision: precision times the increase in recall, summed over distinct thresholds.
+        "trapezoid" joins the points by lines from (recall 0, precision 1), which is too high by a little; OpenOOD and
+        pytorch-ood do this.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    area : float
+
+    Examples
+    --------
+    >>> round(aupr([0.1, 0.2, 0.4], [0.3, 0.5]), 6)
+    0.916667
+    """
+    counts = count(score_id, None, score_ood, weight_id=weight_id, weight_ood=weight_ood)
+    return aupr_of(counts, positive=positive, area=area)
+
+
+def aurc(score_id: Any, loss_id: Any, *, area: str = "step", weight_id: Any = None) -> float:
+    """Compute the area under the selective risk as a function of the share of ID rows accepted.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    loss_id : array-like of shape (m,)
+        Loss of the classifier on the ID rows.
+    area : {"step", "trapezoid"}, default="step"
+        "step" is the mean of the selective risk over k = 1, ..., m accepted rows, where a group of tied rows counts
+        with the risk at its end. "trapezoid" joins the reachable points by lines and starts at the first of them, so
+        that a strip of width 1/m is missing; the reference implementation and fd-shifts do this.
+    weight_id : array-like of shape (m,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    area : float
+
+    Examples
+    --------
+    >>> aurc([0.1, 0.2, 0.3, 0.4], [1, 1, 1, 1])
+    1.0
+    >>> aurc([0.1, 0.2, 0.3, 0.4], [1, 1, 1, 1], area="trapezoid")
+    0.75
+    """
+    return aurc_of(count(score_id, loss_id, weight_id=weight_id), area=area)
+
+
+def augrc(score_id: Any, loss_id: Any, *, weight_id: Any = None) -> float:
+    """Compute the area under the generalised risk: the mean over **all** ID rows of loss on accepted ones.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    loss_id : array-like of shape (m,)
+        Loss of the classifier on the ID rows.
+    weight_id : array-like of shape (m,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    area : float
+        Lines between the reachable points, from (0, 0).
+
+    Notes
+    -----
+    For 0/1 loss with error rate e it equals ``(1 - AUROC_f) e (1 - e) + e**2 / 2``, where AUROC_f is that of
+    separating right from wrong answers [1]_.
+
+    References
+    ----------
+    .. [1] J. Traub et al., "Overcoming Common Flaws in the Evaluation of Selective Classification Systems",
+       NeurIPS 2024.
+
+    Examples
+    --------
+    >>> augrc([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
+    0.125
+    """
+    return augrc_of(count(score_id, loss_id, weight_id=weight_id))
+
+
+def ausrt(
+    score_id: Any,
+    loss_id: Any,
+    score_ood: Any,
+    *,
+    alpha: float = 0.5,
+    envelope: bool = True,
+    weight_id: Any = None,
+    weight_ood: Any = None,
+) -> float:
+    """Compute the area under the SCOD risk as a function of the required TPR.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    loss_id : array-like of shape (m,)
+        Loss of the classifier on the ID rows.
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows.
+    alpha : float in [0, 1], default=0.5
+        Relative cost of accepting an OOD input.
+    envelope : bool, default=True
+        True is the definition of [1]_: R(t) is the minimum over thresholds with TPR >= t, and the area is the integral
+        of that step function over t in (0, 1]. False is what the single-score tables of [1]_ contain: the raw curve
+        over all thresholds, joined by lines, from the first threshold that accepts an ID row.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    area : float
+
+    Notes
+    -----
+    With ``envelope=False`` and without ties between ID and OOD rows the area is
+    ``(1 - alpha) AURC + alpha (1 - AUROC)``, AURC by trapezoid, up to the strip of width 1/m before the first point.
+
+    References
+    ----------
+    .. [1] V. Franc, J. Paplham, D. Prusa, "SCOD: From Heuristics to Theory", ECCV 2024, Section 6.1.
+
+    Examples
+    --------
+    >>> round(ausrt([0.1, 0.2, 0.4, 0.6], [0, 0, 1, 1], [0.3, 0.5], alpha=0.25), 6)
+    0.25
+    """
+    counts = count(score_id, loss_id, score_ood, weight_id=weight_id, weight_ood=weight_ood)
+    return ausrt_of(counts, alpha=alpha, envelope=envelope)
+
+
+def oscr(score_id: Any, loss_id: Any, score_ood: Any, *, weight_id: Any = None, weight_ood: Any = None) -> float:
+    """Compute the area under the open-set classification rate curve.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    loss_id : array-like of shape (m,)
+        Loss of the classifier on the ID rows; a row is right iff its loss is zero.
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    area : float
+        Share of all ID rows that are accepted and right, integrated over FPR, ties counted half. It equals accuracy
+        times the AUROC between the rightly answered ID rows and the OOD rows.
+
+    Examples
+    --------
+    >>> round(oscr([0.1, 0.2, 0.4], [0, 1, 0], [0.3, 0.5]), 6)
+    0.5
+    """
+    wrong = mistakes(check_vector(loss_id, "loss_id", allow_inf=False, minimum=0.0))
+    return oscr_of(count(score_id, wrong, score_ood, weight_id=weight_id, weight_ood=weight_ood))
+
+
+def auroc_of(counts: Counts) -> float:
+    """Compute `auroc` from counts."""
+    if not is_defined(counts, "auroc"):
+        return float("nan")
+    return _lines(counts.n_ood, counts.n_id) / (counts.total_id * counts.total_ood)
+
+
+def aupr_of(counts: Counts, *, positive: str = "id", area: str = "step") -> float:
+    """Compute `aupr` from counts."""
+    found, other = check_choice(positive, "positive", _POSITIVE)(counts)
+    check_choice(area, "area", _AREAS)
+    if not is_defined(counts, "aupr"):
+        return float("nan")
+    # Rows of weight zero can leave a threshold with nothing accepted: no recall is gained there.
+    precision = np.divide(found, found + other, out=np.zeros(len(found)), where=found > 0)
+    if area == "trapezoid":
+        precision = (precision + np.append(1.0, precision[:-1])) / 2.0
+    return float(_increments(found) @ precision / found[-1])
+
+
+def aurc_of(counts: Counts, *, area: str = "step") -> float:
+    """Compute `aurc` from counts."""
+    integrate = check_choice(area, "area", _AREAS)
+    if not is_defined(counts, "aurc", ood=False):
+        return float("nan")
+    return integrate(counts.n_id, selective_risk_of(counts)) / counts.total_id
+
+
+def augrc_of(counts: Counts) -> float:
+    """Compute `augrc` from counts."""
+    if not is_defined(counts, "augrc", ood=False):
+        return float("nan")
+    return _lines(counts.n_id, counts.loss) / counts.total_id**2
+
+
+def ausrt_of(counts: Counts, *, alpha: float = 0.5, envelope: bool = True) -> float:
+    """Compute `ausrt` from counts."""
+    alpha = check_number(alpha, "alpha", 0.0, 1.0)
+    if not is_defined(counts, "ausrt", ood=alpha > 0):
+        return float("nan")
+    risk = scod_curve_of(counts).risk(alpha)
+    if envelope:
+        return _steps(counts.n_id, np.minimum.accumulate(risk[::-1])[::-1]) / counts.total_id
+    return _lines_from_first(counts.n_id, risk) / counts.total_id
+
+
+def oscr_of(counts: Counts) -> float:
+    """Compute `oscr` from counts whose loss marks mistakes."""
+    if not is_defined(counts, "oscr"):
+        return float("nan")
+    curve = oscr_curve_of(counts)
+    return _lines(curve.fpr, curve.correct)
+
+
+def _increments(x: Floats) -> Floats:
+    """Increase of x at each point, from zero before the first."""
+    return np.diff(x, prepend=0.0)
+
+
+def _lines(x: Floats, y: Floats) -> float:
+    """Area under the lines through (0, 0) and the points: the trapezoid rule, which counts ties half."""
+    dx = _increments(x)
+    return float(dx @ y - 0.5 * (dx @ _increments(y)))
+
+
+def _steps(x: Floats, y: Floats) -> float:
+    """Area under the step function that takes the value y[k] on (x[k-1], x[k]]."""
+    first = int(np.argmax(x > 0))  # y is undefined while nothing is accepted
+    return float(_increments(x[first:]) @ y[first:])
+
+
+def _lines_from_first(x: Floats, y: Floats) -> float:
+    """Area under the lines through the points with x > 0; nothing before the first of them."""
+    first = int(np.argmax(x > 0))
+    return float(np.diff(x[first:]) @ (y[first + 1 :] + y[first:-1])) / 2.0
+
+
+_AREAS: dict[str, Callable[[Floats, Floats], float]] = {"step": _steps, "trapezoid": _lines_from_first}
+_POSITIVE: dict[str, Callable[[Counts], tuple[Floats, Floats]]] = {
+    "id": lambda c: (c.n_id, c.n_ood),
+    # From the most OOD-like score down: what is rejected at or above each threshold.
+    "ood": lambda c: (
+        np.append((c.total_ood - c.n_ood)[-2::-1], c.total_ood),
+        np.append((c.total_id - c.n_id)[-2::-1], c.total_id),
+    ),
+}

@@ -1,0 +1,249 @@
+"""Sort once, group ties, count: the only place where scores are ordered.
+
+Convention: a score is an uncertainty, accept ``score <= threshold``; rows with equal scores are accepted together, so
+there is one threshold per distinct score. Everything here is a count or a sum of weights; rates are made in `_curves`.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._validation import Floats, check_vector, check_weight
+from poscod.exceptions import UndefinedMetricWarning
+
+Indices = NDArray[np.intp]
+_NO_ROWS: Indices = np.zeros(0, dtype=np.intp)
+
+
+class Counts(NamedTuple):
+    """What is accepted at each distinct threshold.
+
+    Attributes
+    ----------
+    threshold : ndarray of shape (k,)
+        Distinct pooled scores, increasing.
+    n_id, n_ood : ndarray of shape (k,)
+        Weight of the ID and OOD rows with score <= threshold.
+    loss : ndarray of shape (k,)
+        Weighted loss of the accepted ID rows.
+    total_id, total_ood : float
+        Weight of all ID and OOD rows; 0 when there are none.
+    """
+
+    threshold: Floats
+    n_id: Floats
+    n_ood: Floats
+    loss: Floats
+    total_id: float
+    total_ood: float
+
+
+class Ranking(NamedTuple):
+    """The order of two samples on one score: everything that does not depend on losses and weights.
+
+    Attributes
+    ----------
+    threshold : ndarray of shape (k,)
+        Distinct pooled scores, increasing.
+    order_id, order_ood : ndarray of shape (m,) and (n,)
+        Row numbers by increasing score.
+    rank_id, rank_ood : ndarray of shape (k,)
+        How many rows of each sample have score <= threshold.
+    """
+
+    threshold: Floats
+    order_id: Indices
+    order_ood: Indices
+    rank_id: Indices
+    rank_ood: Indices
+
+    def counts(
+        self, loss: Floats | None = None, weight_id: Floats | None = None, weight_ood: Floats | None = None
+    ) -> Counts:
+        """Accumulate losses and weights along the order.
+
+        Parameters
+        ----------
+        loss : ndarray of shape (m,), default=None
+            Loss of each ID row; None counts no loss.
+        weight_id, weight_ood : ndarray of shape (m,) and (n,), default=None
+            Sample weights; None is one each.
+
+        Returns
+        -------
+        counts : Counts
+        """
+        n_id = _accumulate(weight_id, self.order_id, self.rank_id)
+        n_ood = _accumulate(weight_ood, self.order_ood, self.rank_ood)
+        if loss is None:
+            lost = np.zeros(len(self.threshold))
+        else:
+            lost = _accumulate(loss if weight_id is None else loss * weight_id, self.order_id, self.rank_id)
+        total_id = float(n_id[-1]) if len(n_id) else 0.0
+        total_ood = float(n_ood[-1]) if len(n_ood) else 0.0
+        return Counts(self.threshold, n_id, n_ood, lost, total_id, total_ood)
+
+
+def rank(
+    score_id: Floats, score_ood: Floats | None = None, *, order_id: bool = True, order_ood: bool = True
+) -> Ranking:
+    """Order two samples on one score and group ties.
+
+    Parameters
+    ----------
+    score_id : ndarray of shape (m,)
+    score_ood : ndarray of shape (n,), default=None
+        None is an empty sample.
+    order_id, order_ood : bool, default=True
+        False leaves the row numbers out, which only losses and weights need: sorting values is cheaper.
+
+    Returns
+    -------
+    ranking : Ranking
+
+    Notes
+    -----
+    Each sample is sorted by itself and the two runs are merged: numpy's stable sort finds the runs and merges them in
+    linear time, which is several times cheaper than sorting the pooled sample.
+    """
+    by_id, sorted_id = _ordered(score_id, order_id)
+    if score_ood is None or len(score_ood) == 0:
+        last = _group_ends(sorted_id)
+        return Ranking(sorted_id[last], by_id, _NO_ROWS, last + 1, np.zeros(len(last), dtype=np.intp))
+    by_ood, sorted_ood = _ordered(score_ood, order_ood)
+    pooled = np.concatenate([sorted_id, sorted_ood])
+    merge = np.argsort(pooled, kind="stable")
+    pooled = pooled[merge]
+    last = _group_ends(pooled)
+    rank_id = np.cumsum(merge < len(sorted_id), dtype=np.intp)[last]
+    return Ranking(pooled[last], by_id, by_ood, rank_id, last + 1 - rank_id)
+
+
+def count(
+    score_id: Any,
+    loss_id: Any = None,
+    score_ood: Any = None,
+    *,
+    weight_id: Any = None,
+    weight_ood: Any = None,
+) -> Counts:
+    """Validate, sort and count: the first step of every metric.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows; infinities are allowed, NaN is not.
+    loss_id : array-like of shape (m,), default=None
+        Non-negative loss of each ID row.
+    score_ood : array-like of shape (n,), default=None
+        Uncertainty of the OOD rows.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    counts : Counts
+    """
+    score_id, loss_id, score_ood, weight_id, weight_ood = check_sample(
+        score_id, loss_id, score_ood, weight_id, weight_ood
+    )
+    ranking = rank(
+        score_id,
+        score_ood,
+        order_id=loss_id is not None or weight_id is not None,
+        order_ood=weight_ood is not None,
+    )
+    return ranking.counts(loss_id, weight_id, weight_ood)
+
+
+def check_sample(
+    score_id: Any, loss_id: Any = None, score_ood: Any = None, weight_id: Any = None, weight_ood: Any = None
+) -> tuple[Floats, Floats | None, Floats | None, Floats | None, Floats | None]:
+    """Check the arrays that metrics share; see `count`."""
+    score_id = check_vector(score_id, "score_id")
+    m = len(score_id)
+    if loss_id is not None:
+        loss_id = check_vector(loss_id, "loss_id", n=m, like="score_id", allow_inf=False, minimum=0.0)
+    if score_ood is not None:
+        score_ood = check_vector(score_ood, "score_ood")
+    weight_id = check_weight(weight_id, "weight_id", m)
+    weight_ood = check_weight(weight_ood, "weight_ood", 0 if score_ood is None else len(score_ood))
+    return score_id, loss_id, score_ood, weight_id, weight_ood
+
+
+def is_defined(counts: Counts, name: str, *, ood: bool = True) -> bool:
+    """Tell whether a metric has rows to speak of; warn and let the caller return NaN where it has none.
+
+    Parameters
+    ----------
+    counts : Counts
+    name : str
+        Name of the metric, for the message.
+    ood : bool, default=True
+        Whether the metric needs OOD rows.
+
+    Returns
+    -------
+    defined : bool
+    """
+    missing = "ID" if counts.total_id == 0 else "OOD" if ood and counts.total_ood == 0 else None
+    if missing is not None:
+        warnings.warn(
+            f"{name} is undefined without {missing} rows and is set to NaN: pass at least one {missing} score.",
+            UndefinedMetricWarning,
+            stacklevel=3,
+        )
+    return missing is None
+
+
+def required(total: float, share: Any) -> Any:
+    """Return the smallest accepted weight that counts as `share` of `total`.
+
+    Parameters
+    ----------
+    total : float
+        Weight of all rows.
+    share : float or ndarray
+        Required share.
+
+    Returns
+    -------
+    weight : float or ndarray
+
+    Notes
+    -----
+    The allowance of 1e-14 is far below one row in any sample and above rounding: ``57 >= 100 * 0.57`` is false in
+    floating point, ``np.linspace(0, 1, 101)[57]`` is larger than 0.57, and sums of weights round, too.
+    """
+    return share * total * (1.0 - 1e-14)
+
+
+def _ordered(score: Floats, with_rows: bool) -> tuple[Indices, Floats]:
+    """Sort a score, with the row numbers where they are wanted."""
+    if not with_rows:
+        return _NO_ROWS, np.sort(score)
+    rows = np.argsort(score)
+    return rows, score[rows]
+
+
+def _accumulate(values: Floats | None, order: Indices, ranks: Indices) -> Floats:
+    """Sum the values of the first `ranks` rows along the order; None counts rows."""
+    if values is None:
+        return ranks.astype(np.float64)
+    running = np.empty(len(order) + 1)
+    running[0] = 0.0
+    np.cumsum(values[order], out=running[1:])
+    return running[ranks]
+
+
+def _group_ends(ordered: Floats) -> Indices:
+    """Positions of the last member of each group of equal values in an ordered array."""
+    if len(ordered) == 0:
+        return np.zeros(0, dtype=np.intp)
+    return np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))

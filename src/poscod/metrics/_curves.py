@@ -1,0 +1,208 @@
+"""Curves: rates at each distinct threshold, by arithmetic on counts.
+
+Convention: TPR = share of ID accepted, FPR = share of OOD accepted, selective risk = mean loss of accepted ID rows.
+A rate without a denominator is NaN: FPR and its curves without OOD rows, selective risk where no ID row is accepted.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from poscod._validation import Floats, check_vector
+from poscod.metrics._counts import Counts, count
+from poscod.problem import ScodProblem
+
+
+class ScodCurve(NamedTuple):
+    """Operating points of a score, from strict to loose.
+
+    Attributes
+    ----------
+    threshold : ndarray of shape (k,)
+        Distinct scores of ID and OOD rows, increasing.
+    tpr, fpr : ndarray of shape (k,)
+        Share of ID and of OOD accepted at ``score <= threshold``.
+    selective_risk : ndarray of shape (k,)
+        Mean loss of the accepted ID rows; NaN where none is accepted.
+    """
+
+    threshold: Floats
+    tpr: Floats
+    fpr: Floats
+    selective_risk: Floats
+
+    def risk(self, alpha: float = 0.5) -> Floats:
+        """Return the SCOD risk (1 - alpha) R_S + alpha FPR at each threshold.
+
+        Parameters
+        ----------
+        alpha : float, default=0.5
+            Relative cost of accepting an OOD input.
+
+        Returns
+        -------
+        risk : ndarray of shape (k,)
+        """
+        return ScodProblem(alpha=alpha).risk(self.selective_risk, self.fpr)
+
+
+class SelectiveRiskCurve(NamedTuple):
+    """Risk against coverage on ID data alone.
+
+    Attributes
+    ----------
+    threshold : ndarray of shape (k,)
+        Distinct scores, increasing.
+    tpr : ndarray of shape (k,)
+        Share of ID accepted ("coverage" in selective classification).
+    selective_risk : ndarray of shape (k,)
+        Mean loss of the accepted ID rows.
+    """
+
+    threshold: Floats
+    tpr: Floats
+    selective_risk: Floats
+
+
+class OscrCurve(NamedTuple):
+    """Open-set classification rate.
+
+    Attributes
+    ----------
+    threshold : ndarray of shape (k,)
+        Distinct scores, increasing.
+    fpr : ndarray of shape (k,)
+        Share of OOD accepted.
+    correct : ndarray of shape (k,)
+        Share of **all** ID rows that are accepted and answered without loss.
+    """
+
+    threshold: Floats
+    fpr: Floats
+    correct: Floats
+
+
+def scod_curve(
+    score_id: Any, loss_id: Any, score_ood: Any, *, weight_id: Any = None, weight_ood: Any = None
+) -> ScodCurve:
+    """Compute TPR, FPR and selective risk at every distinct threshold.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    loss_id : array-like of shape (m,)
+        Loss of the classifier on the ID rows, any non-negative numbers.
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    curve : ScodCurve
+        Named tuple (threshold, tpr, fpr, selective_risk).
+
+    Examples
+    --------
+    >>> curve = scod_curve([0.1, 0.2, 0.4], [0, 1, 1], [0.3, 0.2])
+    >>> curve.threshold
+    array([0.1, 0.2, 0.3, 0.4])
+    >>> curve.fpr
+    array([0. , 0.5, 1. , 1. ])
+    """
+    counts = count(score_id, loss_id, score_ood, weight_id=weight_id, weight_ood=weight_ood)
+    return scod_curve_of(counts)
+
+
+def selective_risk_curve(score_id: Any, loss_id: Any, *, weight_id: Any = None) -> SelectiveRiskCurve:
+    """Compute the selective risk against the share of ID rows accepted.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    loss_id : array-like of shape (m,)
+        Loss of the classifier on the ID rows.
+    weight_id : array-like of shape (m,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    curve : SelectiveRiskCurve
+        Named tuple (threshold, tpr, selective_risk).
+
+    Examples
+    --------
+    >>> selective_risk_curve([0.1, 0.2, 0.4, 0.4], [0, 1, 1, 0]).selective_risk
+    array([0. , 0.5, 0.5])
+    """
+    curve = scod_curve_of(count(score_id, loss_id, weight_id=weight_id))
+    return SelectiveRiskCurve(curve.threshold, curve.tpr, curve.selective_risk)
+
+
+def oscr_curve(
+    score_id: Any, loss_id: Any, score_ood: Any, *, weight_id: Any = None, weight_ood: Any = None
+) -> OscrCurve:
+    """Compute the share of ID rows accepted and right against the share of OOD rows accepted.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    loss_id : array-like of shape (m,)
+        Loss of the classifier on the ID rows; a row is right iff its loss is zero.
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    curve : OscrCurve
+        Named tuple (threshold, fpr, correct).
+
+    Examples
+    --------
+    >>> oscr_curve([0.1, 0.2, 0.4], [0, 1, 0], [0.3, 0.5]).correct.round(3)
+    array([0.333, 0.333, 0.333, 0.667, 0.667])
+    """
+    wrong = mistakes(check_vector(loss_id, "loss_id", allow_inf=False, minimum=0.0))
+    return oscr_curve_of(count(score_id, wrong, score_ood, weight_id=weight_id, weight_ood=weight_ood))
+
+
+def mistakes(loss: Floats) -> Floats:
+    """Mark the rows with a loss: a right answer costs nothing and a wrong one something."""
+    return np.asarray(loss != 0, dtype=np.float64)
+
+
+def oscr_curve_of(counts: Counts) -> OscrCurve:
+    """Turn counts whose loss marks mistakes into rates."""
+    right = counts.n_id - counts.loss
+    return OscrCurve(counts.threshold, share(counts.n_ood, counts.total_ood), share(right, counts.total_id))
+
+
+def scod_curve_of(counts: Counts) -> ScodCurve:
+    """Turn counts into rates."""
+    return ScodCurve(
+        counts.threshold,
+        share(counts.n_id, counts.total_id),
+        share(counts.n_ood, counts.total_ood),
+        selective_risk_of(counts),
+    )
+
+
+def selective_risk_of(counts: Counts) -> Floats:
+    """Mean loss of the accepted ID rows; NaN where no ID row is accepted."""
+    risk = np.full(len(counts.loss), np.nan)
+    np.divide(counts.loss, counts.n_id, out=risk, where=counts.n_id > 0)
+    return risk
+
+
+def share(part: Floats, total: float) -> Floats:
+    """Divide by a total that may be zero, where every share is undefined."""
+    return part / total if total > 0 else np.full(len(part), np.nan)

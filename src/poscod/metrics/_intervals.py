@@ -1,0 +1,280 @@
+"""Intervals: how far a metric may be from its value on an infinite sample.
+
+Convention: ``level`` is the probability that the interval covers, e.g. 0.95. The bootstrap resamples ID and OOD rows
+separately, because their numbers are chosen by whoever built the test set.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+from sklearn.utils import check_random_state
+
+from poscod._validation import Floats, check_choice, check_count, check_number
+from poscod.exceptions import InvalidInputError
+from poscod.metrics import _areas, _points
+from poscod.metrics._counts import Counts, check_sample, rank
+from poscod.metrics._curves import mistakes
+
+
+class Metric(NamedTuple):
+    """One member of `METRICS`.
+
+    Attributes
+    ----------
+    function : callable
+        The public function.
+    of_counts : callable
+        The same metric on `Counts`.
+    inputs : tuple of str
+        Positional arrays of the function, in order.
+    higher_is_better : bool
+    prepare_loss : callable or None
+        What the metric counts instead of the loss itself.
+    """
+
+    function: Callable[..., float]
+    of_counts: Callable[..., float]
+    inputs: tuple[str, ...]
+    higher_is_better: bool
+    prepare_loss: Callable[[Floats], Floats] | None = None
+
+
+_PAIR = ("score_id", "score_ood")
+_SELECTIVE = ("score_id", "loss_id")
+_FULL = ("score_id", "loss_id", "score_ood")
+METRICS: dict[str, Metric] = {
+    "aupr": Metric(_areas.aupr, _areas.aupr_of, _PAIR, True),
+    "augrc": Metric(_areas.augrc, _areas.augrc_of, _SELECTIVE, False),
+    "aurc": Metric(_areas.aurc, _areas.aurc_of, _SELECTIVE, False),
+    "auroc": Metric(_areas.auroc, _areas.auroc_of, _PAIR, True),
+    "ausrt": Metric(_areas.ausrt, _areas.ausrt_of, _FULL, False),
+    "fpr_at_tpr": Metric(_points.fpr_at_tpr, _points.fpr_at_tpr_of, _PAIR, False),
+    "fpr_at_tpr_ood_positive": Metric(
+        _points.fpr_at_tpr_ood_positive, _points.fpr_at_tpr_ood_positive_of, _PAIR, False
+    ),
+    "oscr": Metric(_areas.oscr, _areas.oscr_of, _FULL, True, mistakes),
+    "scod_risk": Metric(_points.scod_risk, _points.scod_risk_of, _FULL, False),
+}
+
+
+class Interval(NamedTuple):
+    """A value with its confidence interval.
+
+    Attributes
+    ----------
+    estimate, low, high : float
+    level : float
+        Nominal coverage.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+
+
+class Comparison(NamedTuple):
+    """Difference of a metric between two scores on the same rows.
+
+    Attributes
+    ----------
+    difference : float
+        Metric of the first minus metric of the second.
+    low, high : float
+        Interval of the difference.
+    level : float
+        Nominal coverage.
+    p_value : float
+        Two-sided bootstrap p-value of "no difference".
+    """
+
+    difference: float
+    low: float
+    high: float
+    level: float
+    p_value: float
+
+
+def binomial_interval(successes: int, n: int, *, level: float = 0.95, side: str = "both") -> Interval:
+    """Compute the exact (Clopper-Pearson) interval of a share.
+
+    Parameters
+    ----------
+    successes : int
+        Number of rows with the property.
+    n : int
+        Number of rows.
+    level : float in (0, 1), default=0.95
+        Coverage, at least.
+    side : {"both", "lower", "upper"}, default="both"
+        "lower" spends the whole error on the lower bound (the upper one is 1), "upper" on the upper (the lower is 0).
+
+    Returns
+    -------
+    interval : Interval
+        With ``n = 0`` the estimate is NaN and the interval is [0, 1].
+
+    Examples
+    --------
+    >>> interval = binomial_interval(95, 100)
+    >>> round(interval.low, 4), round(interval.high, 4)
+    (0.8872, 0.9836)
+    """
+    n = check_count(n, "n", minimum=0)
+    successes = check_count(successes, "successes", minimum=0)
+    if successes > n:
+        raise InvalidInputError(f"successes must be at most n ({n}), got {successes}.")
+    level = check_number(level, "level", 0.0, 1.0, closed="neither")
+    below, above = check_choice(side, "side", {"both": (0.5, 0.5), "lower": (1.0, 0.0), "upper": (0.0, 1.0)})
+    error = 1.0 - level
+    low = stats.beta.ppf(error * below, successes, n - successes + 1) if successes and below else 0.0
+    high = stats.beta.isf(error * above, successes + 1, n - successes) if successes < n and above else 1.0
+    return Interval(successes / n if n else float("nan"), float(low), float(high), level)
+
+
+def bootstrap(
+    metric: str | Callable[..., float],
+    *arrays: Any,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: Any = None,
+    **params: Any,
+) -> Interval:
+    """Compute the percentile bootstrap interval of a metric.
+
+    Parameters
+    ----------
+    metric : str or function
+        A name in `METRICS` or the function itself.
+    *arrays : array-like
+        The metric's own arrays, e.g. score_id, loss_id, score_ood for `ausrt`.
+    n_resamples : int, default=1000
+        Number of resamples.
+    level : float in (0, 1), default=0.95
+        Nominal coverage.
+    random_state : int, RandomState or None, default=None
+    **params
+        Parameters of the metric, e.g. alpha.
+
+    Returns
+    -------
+    interval : Interval
+
+    Notes
+    -----
+    A resample is a vector of row weights, so the rows are sorted once for all resamples.
+
+    Examples
+    --------
+    >>> interval = bootstrap("auroc", [0.1, 0.2, 0.3, 0.5], [0.4, 0.6, 0.7], n_resamples=200, random_state=0)
+    >>> interval.low <= interval.estimate <= interval.high
+    True
+    """
+    return _summarise([_Sample(metric, arrays, params)], n_resamples, level, random_state)[0]
+
+
+def compare(
+    metric: str | Callable[..., float],
+    first: Sequence[Any],
+    second: Sequence[Any],
+    *,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: Any = None,
+    **params: Any,
+) -> Comparison:
+    """Compare two scores on the same rows by the paired bootstrap.
+
+    Parameters
+    ----------
+    metric : str or function
+        A name in `METRICS` or the function itself.
+    first, second : sequence of array-like
+        The metric's arrays for each score. Row i of the first and of the second must be the same input.
+    n_resamples : int, default=1000
+        Number of resamples.
+    level : float in (0, 1), default=0.95
+        Nominal coverage.
+    random_state : int, RandomState or None, default=None
+    **params
+        Parameters of the metric, e.g. alpha.
+
+    Returns
+    -------
+    comparison : Comparison
+
+    Examples
+    --------
+    >>> better = ([0.1, 0.2, 0.3, 0.5], [0.6, 0.7, 0.8])
+    >>> worse = ([0.1, 0.7, 0.3, 0.5], [0.6, 0.2, 0.8])
+    >>> compare("auroc", better, worse, n_resamples=200, random_state=0).difference > 0
+    True
+    """
+    samples = [_Sample(metric, first, params), _Sample(metric, second, params)]
+    if samples[0].sizes != samples[1].sizes:
+        raise InvalidInputError(
+            f"first and second must hold the same rows, got {samples[0].sizes} and {samples[1].sizes} (ID, OOD) rows."
+        )
+    interval, p_value = _summarise(samples, n_resamples, level, random_state)
+    return Comparison(*interval, p_value)
+
+
+class _Sample:
+    """One score's arrays, sorted once, from which any reweighted metric follows."""
+
+    def __init__(self, metric: str | Callable[..., float], arrays: Sequence[Any], params: dict[str, Any]) -> None:
+        name = metric if isinstance(metric, str) else getattr(metric, "__name__", repr(metric))
+        self.metric = check_choice(name, "metric", METRICS)
+        if len(arrays) != len(self.metric.inputs):
+            raise InvalidInputError(f"{name} takes the arrays {', '.join(self.metric.inputs)}, got {len(arrays)}.")
+        named = dict(zip(self.metric.inputs, arrays, strict=True))
+        score_id, loss, score_ood, _, _ = check_sample(**named)
+        self.sizes = (len(score_id), 0 if score_ood is None else len(score_ood))
+        if self.metric.prepare_loss is not None and loss is not None:
+            loss = self.metric.prepare_loss(loss)
+        self.loss, self.params = loss, params
+        self.ranking = rank(score_id, score_ood)
+        self.value = self.of(self.ranking.counts(loss))
+
+    def of(self, counts: Counts) -> float:
+        return self.metric.of_counts(counts, **self.params)
+
+    def reweighted(self, weight_id: Floats, weight_ood: Floats | None) -> float:
+        return self.of(self.ranking.counts(self.loss, weight_id, weight_ood))
+
+
+def _summarise(samples: list[_Sample], n_resamples: int, level: float, random_state: Any) -> tuple[Interval, float]:
+    """Bootstrap the first sample's metric minus the second's, if there is one: interval and p-value."""
+    n_resamples = check_count(n_resamples, "n_resamples")
+    level = check_number(level, "level", 0.0, 1.0, closed="neither")
+    values = np.array([_difference([s.value for s in samples])])
+    if np.isnan(values[0]):  # the metric has warned why
+        return Interval(float("nan"), float("nan"), float("nan"), level), float("nan")
+    draws = np.array(
+        [
+            _difference([s.reweighted(*weights) for s in samples])
+            for weights in _resample(*samples[0].sizes, n_resamples, random_state)
+        ]
+    )
+    low, high = np.quantile(draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    tail = min(np.sum(draws <= 0), np.sum(draws >= 0))
+    return Interval(float(values[0]), float(low), float(high), level), min(1.0, 2.0 * (tail + 1) / (n_resamples + 1))
+
+
+def _difference(values: list[float]) -> float:
+    return values[0] - sum(values[1:])
+
+
+def _resample(m: int, n: int, n_resamples: int, random_state: Any) -> Iterator[tuple[Floats, Floats | None]]:
+    """Draw row weights: how often each row occurs in a resample."""
+    rng = check_random_state(random_state)
+    for _ in range(n_resamples):
+        weight_id = np.bincount(rng.randint(m, size=m), minlength=m).astype(np.float64)
+        weight_ood = np.bincount(rng.randint(n, size=n), minlength=n).astype(np.float64) if n else None
+        yield weight_id, weight_ood

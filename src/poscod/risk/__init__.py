@@ -1,0 +1,18 @@
+"""How wrong is the classifier here? The Bayes answer, its conditional risk r(x), and whether r is calibrated.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from poscod.risk._bayes import BayesDecision, bayes_decision, bayes_decision_from_logits, expected_loss
+from poscod.risk._reliability import Reliability, reliability
+from poscod.risk._temperature import TemperatureScaling
+
+__all__ = [
+    "BayesDecision",
+    "Reliability",
+    "TemperatureScaling",
+    "bayes_decision",
+    "bayes_decision_from_logits",
+    "expected_loss",
+    "reliability",
+]

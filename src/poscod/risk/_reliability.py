@@ -1,0 +1,108 @@
+"""Is r(x) honest? Compare the predicted risk with the loss that happened.
+
+Convention: everything is in units of the loss; a calibrated r has mean loss = mean r in every bin.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from poscod._validation import Floats, check_count, check_number, check_vector
+from poscod.exceptions import InvalidInputError
+from poscod.metrics import binomial_interval
+
+
+class Reliability(NamedTuple):
+    """Data of a reliability plot and two summaries.
+
+    Attributes
+    ----------
+    predicted : ndarray of shape (b,)
+        Mean predicted risk in each bin, increasing.
+    observed : ndarray of shape (b,)
+        Mean loss in each bin.
+    low, high : ndarray of shape (b,)
+        Confidence interval of the mean loss in each bin: exact binomial for 0/1 loss, Student's t for other losses.
+    n : ndarray of shape (b,)
+        Rows in each bin.
+    error : float
+        Expected calibration error: mean over rows of |observed - predicted| of their bin.
+    p_value : float
+        Two-sided test of "the mean loss is the mean predicted risk" (normal approximation); a small value says that r
+        is wrong on average, a large one does not say that it is right everywhere.
+    """
+
+    predicted: Floats
+    observed: Floats
+    low: Floats
+    high: Floats
+    n: NDArray[np.int64]
+    error: float
+    p_value: float
+
+
+def reliability(risk: Any, loss: Any, *, n_bins: int = 15, level: float = 0.95) -> Reliability:
+    """Compare predicted conditional risk with observed loss on held-out ID rows.
+
+    Parameters
+    ----------
+    risk : array-like of shape (n,)
+        Predicted conditional risk r(x).
+    loss : array-like of shape (n,)
+        Loss of the classifier's answers.
+    n_bins : int, default=15
+        Bins with equal numbers of rows; rows with equal r stay together, so there may be fewer bins.
+    level : float in (0, 1), default=0.95
+        Coverage of each bin's interval.
+
+    Returns
+    -------
+    reliability : Reliability
+
+    Examples
+    --------
+    >>> result = reliability([0.1, 0.1, 0.5, 0.5], [0, 0, 1, 0], n_bins=2)
+    >>> result.predicted, result.observed
+    (array([0.1, 0.5]), array([0. , 0.5]))
+    """
+    risk = check_vector(risk, "risk", allow_inf=False, minimum=0.0)
+    loss = check_vector(loss, "loss", n=len(risk), like="risk", allow_inf=False, minimum=0.0)
+    n_bins = check_count(n_bins, "n_bins")
+    level = check_number(level, "level", 0.0, 1.0, closed="neither")
+    if len(risk) == 0:
+        raise InvalidInputError("risk must hold at least one row to check its calibration, got none.")
+    order = np.argsort(risk, kind="stable")
+    risk, loss = risk[order], loss[order]
+    # A bin ends where its share of rows ends, moved to the end of the group of equal predictions.
+    ends = np.unique(np.searchsorted(risk, risk[np.arange(1, n_bins + 1) * len(risk) // n_bins - 1], side="right"))
+    ends = ends[ends > 0]
+    starts = np.append(0, ends[:-1])
+    n = ends - starts
+    predicted, observed = np.add.reduceat(risk, starts) / n, np.add.reduceat(loss, starts) / n
+    zero_one = bool(np.isin(loss, (0.0, 1.0)).all())
+    interval = _binomial if zero_one else _student
+    low, high = np.array([interval(loss[a:b], level) for a, b in zip(starts, ends, strict=True)]).T
+    error = float(np.average(np.abs(observed - predicted), weights=n))
+    # The variance of the sum of losses given r is known for 0/1 loss and estimated otherwise.
+    variance = float(np.sum(risk * (1.0 - risk))) if zero_one else float(np.sum((loss - risk) ** 2))
+    excess = float(np.sum(loss - risk))
+    p_value = float(2.0 * stats.norm.sf(abs(excess) / np.sqrt(variance))) if variance > 0 else float(excess == 0.0)
+    return Reliability(predicted, observed, low, high, n, error, p_value)
+
+
+def _binomial(loss: Floats, level: float) -> tuple[float, float]:
+    interval = binomial_interval(int(loss.sum()), len(loss), level=level)
+    return interval.low, interval.high
+
+
+def _student(loss: Floats, level: float) -> tuple[float, float]:
+    if len(loss) < 2:
+        return 0.0, float("inf")  # one row says nothing about its bin's mean
+    half = stats.t.isf((1.0 - level) / 2.0, len(loss) - 1) * loss.std(ddof=1) / np.sqrt(len(loss))
+    return max(0.0, float(loss.mean() - half)), float(loss.mean() + half)

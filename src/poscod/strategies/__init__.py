@@ -1,0 +1,21 @@
+"""One number from two: s(x) from the conditional risk and the likelihood ratio, or from any two scores.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from poscod.strategies._curves import Curve, plugin_curve, tuned_curve
+from poscod.strategies._family import STRATEGIES, Strategy
+from poscod.strategies._scores import linear, product, rejection_score, sirc, sirc_parameters
+
+__all__ = [
+    "STRATEGIES",
+    "Curve",
+    "Strategy",
+    "linear",
+    "plugin_curve",
+    "product",
+    "rejection_score",
+    "sirc",
+    "sirc_parameters",
+    "tuned_curve",
+]

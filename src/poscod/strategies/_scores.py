@@ -1,0 +1,193 @@
+"""Two scores become one: pure functions of arrays.
+
+Convention: both scores are uncertainties (higher = reject sooner) and so is the result. In the optimal rule s1 is the
+conditional risk r and s2 the likelihood ratio g.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from poscod._validation import Floats, check_number, check_vector
+from poscod.exceptions import InvalidInputError
+
+# exp(x) is continued by its tangent above this point: finite and strictly increasing up to log-ratios of 10,000.
+_TANGENT_AT = 690.0
+
+
+def linear(s1: Any, s2: Any, beta: float) -> Floats:
+    """Combine two scores linearly, s1 + beta * s2.
+
+    Parameters
+    ----------
+    s1, s2 : array-like of shape (n,)
+        Uncertainties; in the optimal rule the conditional risk r and the likelihood ratio g.
+    beta : float in [0, inf]
+        Weight of s2; infinite means s2 alone.
+
+    Returns
+    -------
+    s : ndarray of shape (n,)
+
+    See Also
+    --------
+    rejection_score : The same with the ratio in log space, which is how the library carries it.
+
+    Examples
+    --------
+    >>> linear([0.1, 0.2], [1.0, 0.0], beta=0.5)
+    array([0.6, 0.2])
+    """
+    s1, s2 = _check_pair(s1, s2)
+    beta = check_number(beta, "beta", 0.0, float("inf"))
+    if beta == 0.0:
+        return s1.copy()  # 0 * inf is no number, but an ignored score adds nothing
+    return s2.copy() if beta == float("inf") else s1 + beta * s2
+
+
+def rejection_score(risk: Any, log_ratio: Any, beta: float) -> Floats:
+    """Compute the optimal score s = r + beta * g from the logarithm of g.
+
+    Parameters
+    ----------
+    risk : array-like of shape (n,)
+        Conditional risk r.
+    log_ratio : array-like of shape (n,)
+        log g; may be infinite.
+    beta : float in [0, inf]
+        Slope of the optimal line; infinite (alpha = 1) means s = g.
+
+    Returns
+    -------
+    s : ndarray of shape (n,)
+        Finite for every finite log g up to 10,000, and strictly increasing in log g wherever the sum can show it.
+
+    Notes
+    -----
+    beta * g is ``exp(log g + log beta)``. Above an exponent of 690 the exponential is continued by its tangent, so that
+    inputs far from the training data keep their order instead of all becoming infinite. Such values are beyond any
+    threshold in use.
+
+    Examples
+    --------
+    >>> s = rejection_score([0.1, 0.1, 0.1], [-1000.0, 0.0, 1000.0], beta=0.5)
+    >>> s[:2], bool(np.isfinite(s[2]))
+    (array([0.1, 0.6]), True)
+    """
+    risk, log_ratio = _check_pair(risk, log_ratio, ("risk", "log_ratio"))
+    beta = check_number(beta, "beta", 0.0, float("inf"))
+    if beta == 0.0:
+        return risk.copy()
+    alone = beta == float("inf")
+    exponent = log_ratio if alone else log_ratio + np.log(beta)
+    term = np.exp(np.minimum(exponent, _TANGENT_AT)) * (1.0 + np.maximum(exponent - _TANGENT_AT, 0.0))
+    return term if alone else risk + term
+
+
+def product(s1: Any, s2: Any) -> Floats:
+    """Combine two non-negative scores by their product.
+
+    Parameters
+    ----------
+    s1, s2 : array-like of shape (n,)
+        Uncertainties, non-negative and finite.
+
+    Returns
+    -------
+    s : ndarray of shape (n,)
+
+    Examples
+    --------
+    >>> product([0.1, 0.2], [2.0, 0.0])
+    array([0.2, 0. ])
+    """
+    s1, s2 = _check_pair(s1, s2)
+    for name, score in (("s1", s1), ("s2", s2)):
+        if len(score) and not (score.min() >= 0 and score.max() < np.inf):
+            raise InvalidInputError(
+                f"{name} must be non-negative and finite for the product strategy: negative factors turn the order around."
+            )
+    return s1 * s2
+
+
+def sirc(s1: Any, s2: Any, a: float, b: float) -> Floats:
+    """Combine two scores by softmax information retaining combination, in log space.
+
+    Parameters
+    ----------
+    s1 : array-like of shape (n,)
+        Non-negative uncertainty with lower bound 0, e.g. 1 - MSP (``S1max - s1`` of [1]_).
+    s2 : array-like of shape (n,)
+        Uncertainty of the OOD detector. The published s2 is a confidence, which is ``-s2`` here.
+    a : float
+        Location on the scale of the published confidence ``-s2``; the heuristic is mean - 3 sd on ID data.
+    b : float
+        Steepness; the heuristic is 1 / sd on ID data.
+
+    Returns
+    -------
+    s : ndarray of shape (n,)
+        ``log(s1) + log(1 + exp(-b (-s2 - a)))``; -inf where s1 = 0. The logarithm does not change the order.
+
+    References
+    ----------
+    .. [1] G. Xia, C.-S. Bouganis, "Augmenting Softmax Information for Selective Classification with
+       Out-of-Distribution Data", ACCV 2022.
+
+    Examples
+    --------
+    >>> sirc([0.5, 0.5], [0.0, 3.0], a=-1.0, b=2.0).round(3)
+    array([-0.566,  3.325])
+    """
+    s1, s2 = _check_pair(s1, s2)
+    a = check_number(a, "a", -float("inf"), float("inf"), closed="neither")
+    b = check_number(b, "b", 0.0, float("inf"), closed="left")
+    if len(s1) and s1.min() < 0:
+        raise InvalidInputError(f"s1 must be non-negative for SIRC (an uncertainty such as 1 - MSP), got {s1.min():g}.")
+    with np.errstate(divide="ignore"):
+        return sirc_of(np.log(s1), s2, a, b)
+
+
+def sirc_of(log_s1: Floats, s2: Floats, a: float, b: float) -> Floats:
+    """Compute `sirc` from log(s1), without checks: tuning takes the logarithm once for all settings.
+
+    ``log(1 + exp(z))`` is written as ``max(z, 0) + log1p(exp(-|z|))``, which neither overflows nor loses digits.
+    """
+    z = b * (s2 + a)
+    return log_s1 + (np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z))))
+
+
+def sirc_parameters(s2_id: Any) -> tuple[float, float]:
+    """Return the heuristic a = mean - 3 sd and b = 1 / sd of SIRC from an ID sample.
+
+    Parameters
+    ----------
+    s2_id : array-like of shape (m,)
+        Second score (an uncertainty) of ID rows, not of the rows being evaluated.
+
+    Returns
+    -------
+    a, b : float
+        On the scale of the published confidence ``-s2``; sd divides by m.
+
+    Examples
+    --------
+    >>> sirc_parameters([0.0, 2.0])
+    (-4.0, 1.0)
+    """
+    s2 = check_vector(s2_id, "s2_id", allow_inf=False)
+    sd = float(s2.std()) if len(s2) else 0.0
+    if sd == 0.0:
+        raise InvalidInputError(
+            "s2_id must contain at least two different finite values: SIRC divides by their spread."
+        )
+    return float(-s2.mean() - 3.0 * sd), 1.0 / sd
+
+
+def _check_pair(s1: Any, s2: Any, names: tuple[str, str] = ("s1", "s2")) -> tuple[Floats, Floats]:
+    s1 = check_vector(s1, names[0])
+    return s1, check_vector(s2, names[1], n=len(s1), like=names[0])
