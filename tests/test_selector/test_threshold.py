@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from poscod.exceptions import InvalidInputError
+from poscod.selector import accept, accept_probability, tpr_threshold
+from strategies_for_hypothesis import scores
+
+
+@given(score=st.lists(scores, min_size=1, max_size=15), hundredths=st.integers(1, 100))
+def test_smallest_threshold_that_reaches_the_share(score, hundredths):
+    """Against exact arithmetic: share of rows accepted as a fraction, target as a decimal."""
+    target = Fraction(hundredths, 100)
+    result = tpr_threshold(score, hundredths / 100)
+    share = lambda c: Fraction(sum(s <= c for s in score), len(score))  # noqa: E731
+    assert result.threshold in score
+    assert share(result.threshold) >= target
+    assert all(share(c) < target for c in score if c < result.threshold)
+    assert result.tpr == pytest.approx(float(share(result.threshold)))
+
+
+@given(score=st.lists(scores, min_size=1, max_size=15), target=st.sampled_from([0.05, 0.31, 0.5, 0.95, 1.0]))
+def test_randomised_rule_hits_the_share_exactly(score, target):
+    result = tpr_threshold(score, target)
+    assert 0 < result.tau <= 1
+    assert accept_probability(score, result.threshold, result.tau).mean() == pytest.approx(target, abs=1e-12)
+
+
+@given(data=st.data(), target=st.sampled_from([0.05, 0.31, 0.5, 0.95, 1.0]))
+def test_weights_are_repetitions(data, target):
+    score = np.array(data.draw(st.lists(scores, min_size=1, max_size=10)))
+    weight = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(score), max_size=len(score))))
+    weight[0] += 1
+    a, b = tpr_threshold(score, target, weight=weight), tpr_threshold(np.repeat(score, weight), target)
+    assert a.threshold == b.threshold
+    assert a.tau == pytest.approx(b.tau)
+    assert a.tpr == pytest.approx(b.tpr)
+    assert tpr_threshold(score, target, weight=weight * 0.1).threshold == b.threshold
+
+
+def test_ties_are_accepted_at_the_stated_rate():
+    score = np.repeat([0.0, 1.0, 2.0], [2000, 6000, 2000])
+    result = tpr_threshold(score, 0.5)
+    assert result.tau == pytest.approx(0.5)
+    taken = accept(score, result.threshold, result.tau, random_state=0)
+    assert taken[:2000].all()
+    assert not taken[8000:].any()
+    assert taken.mean() == pytest.approx(0.5, abs=3 * np.sqrt(0.25 * 6000) / 10_000)
+
+
+def test_deterministic_by_default():
+    assert accept([0.1, 0.2, 0.2, 0.3], 0.2).tolist() == [True, True, True, False]
+    assert accept([0.1, 0.2], 0.2, tau=0.0).tolist() == [True, False]
+
+
+def test_infinite_scores():
+    assert tpr_threshold([0.0, np.inf, np.inf], 0.9).threshold == np.inf
+    assert tpr_threshold([-np.inf, 0.0], 0.5).threshold == -np.inf
+
+
+def test_plain_quantile_misses_its_promise_in_half_of_all_samples():
+    """The plug-in threshold promises nothing about fresh data: counted on 2000 uniform samples, TPR = threshold."""
+    rng = np.random.default_rng(0)
+    met = np.mean([tpr_threshold(rng.random(200), 0.9).threshold >= 0.9 for _ in range(2000)])
+    assert 0.40 < met < 0.55
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tpr_threshold([], 0.5), "at least one ID score"),
+        (lambda: tpr_threshold([1.0], 0.0), r"tpr_min must be a number in \(0, 1\]"),
+        (lambda: tpr_threshold([np.nan], 0.5), "NaN"),
+        (lambda: tpr_threshold([1.0], 0.5, weight=[0.0]), "positive"),
+        (lambda: accept_probability([1.0], 0.5, tau=2.0), "tau must be"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(InvalidInputError, match=message):
+        call()
