@@ -29,7 +29,7 @@ class Counts(NamedTuple):
     threshold : ndarray of shape (k,)
         Distinct pooled scores, increasing.
     n_id, n_ood : ndarray of shape (k,)
-        Weight of the ID and OOD rows with score <= threshold.
+        Weight of the ID and OOD rows with score <= threshold; whole numbers where there are no weights.
     loss : ndarray of shape (k,)
         Weighted loss of the accepted ID rows.
     total_id, total_ood : float
@@ -37,8 +37,8 @@ class Counts(NamedTuple):
     """
 
     threshold: Floats
-    n_id: Floats
-    n_ood: Floats
+    n_id: NDArray[Any]
+    n_ood: NDArray[Any]
     loss: Floats
     total_id: float
     total_ood: float
@@ -112,17 +112,26 @@ def rank(
     Each sample is sorted by itself and the two runs are merged: numpy's stable sort finds the runs and merges them in
     linear time, which is several times cheaper than sorting the pooled sample.
     """
-    by_id, sorted_id = _ordered(score_id, order_id)
-    if score_ood is None or len(score_ood) == 0:
-        last = _group_ends(sorted_id)
-        return Ranking(sorted_id[last], by_id, _NO_ROWS, last + 1, np.zeros(len(last), dtype=np.intp))
-    by_ood, sorted_ood = _ordered(score_ood, order_ood)
-    pooled = np.concatenate([sorted_id, sorted_ood])
-    merge = np.argsort(pooled, kind="stable")
-    pooled = pooled[merge]
-    last = _group_ends(pooled)
-    rank_id = np.cumsum(merge < len(sorted_id), dtype=np.intp)[last]
-    return Ranking(pooled[last], by_id, by_ood, rank_id, last + 1 - rank_id)
+    m, n = len(score_id), 0 if score_ood is None else len(score_ood)
+    # Long temporary arrays cost page faults, more than the arithmetic on them: hence the views and reused memory.
+    pooled = np.empty(m + n)
+    by_id = _order_into(pooled[:m], score_id, order_id)
+    by_ood = _NO_ROWS
+    rank_id = np.arange(1, m + n + 1, dtype=np.intp)
+    if score_ood is None or n == 0:
+        rank_ood = np.zeros(m, dtype=np.intp)
+    else:
+        by_ood = _order_into(pooled[m:], score_ood, order_ood)
+        merge = np.argsort(pooled, kind="stable")
+        pooled = pooled[merge]
+        rank_ood = rank_id
+        rank_id = np.cumsum(merge < m, out=merge)
+        rank_ood -= rank_id
+    is_end = pooled[1:] != pooled[:-1]
+    if is_end.all():
+        return Ranking(pooled, by_id, by_ood, rank_id, rank_ood)
+    last = np.flatnonzero(np.append(is_end, True))
+    return Ranking(pooled[last], by_id, by_ood, rank_id[last], rank_ood[last])
 
 
 def count(
@@ -224,26 +233,22 @@ def required(total: float, share: Any) -> Any:
     return share * total * (1.0 - 1e-14)
 
 
-def _ordered(score: Floats, with_rows: bool) -> tuple[Indices, Floats]:
-    """Sort a score, with the row numbers where they are wanted."""
-    if not with_rows:
-        return _NO_ROWS, np.sort(score)
-    rows = np.argsort(score)
-    return rows, score[rows]
+def _order_into(target: Floats, score: Floats, with_rows: bool) -> Indices:
+    """Write the sorted score into target; return the row numbers where they are wanted."""
+    if with_rows:
+        rows = np.argsort(score)
+        np.take(score, rows, out=target, mode="clip")  # without a mode numpy buffers the output
+        return rows
+    target[:] = score
+    target.sort()
+    return _NO_ROWS
 
 
-def _accumulate(values: Floats | None, order: Indices, ranks: Indices) -> Floats:
-    """Sum the values of the first `ranks` rows along the order; None counts rows."""
+def _accumulate(values: Floats | None, order: Indices, ranks: Indices) -> NDArray[Any]:
+    """Sum the values of the first `ranks` rows along the order; None counts rows, exactly, in whole numbers."""
     if values is None:
-        return ranks.astype(np.float64)
+        return ranks
     running = np.empty(len(order) + 1)
     running[0] = 0.0
     np.cumsum(values[order], out=running[1:])
     return running[ranks]
-
-
-def _group_ends(ordered: Floats) -> Indices:
-    """Positions of the last member of each group of equal values in an ordered array."""
-    if len(ordered) == 0:
-        return np.zeros(0, dtype=np.intp)
-    return np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))

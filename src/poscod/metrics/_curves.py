@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poscod._validation import Floats, check_vector
 from poscod.metrics._counts import Counts, count
@@ -198,11 +199,21 @@ def scod_curve_of(counts: Counts) -> ScodCurve:
 
 def selective_risk_of(counts: Counts) -> Floats:
     """Mean loss of the accepted ID rows; NaN where no ID row is accepted."""
-    risk = np.full(len(counts.loss), np.nan)
-    np.divide(counts.loss, counts.n_id, out=risk, where=counts.n_id > 0)
+    with np.errstate(invalid="ignore"):  # no loss over no rows
+        return counts.loss / counts.n_id
+
+
+def scod_risk_of_counts(counts: Counts, alpha: float) -> Floats:
+    """SCOD risk at each threshold: `ScodProblem.risk` of the curve, in place."""
+    if alpha == 1.0:
+        return share(counts.n_ood, counts.total_ood)
+    risk = selective_risk_of(counts)
+    if alpha > 0.0:  # a term of weight zero may be undefined
+        risk *= 1.0 - alpha
+        risk += counts.n_ood * (alpha / counts.total_ood)
     return risk
 
 
-def share(part: Floats, total: float) -> Floats:
+def share(part: NDArray[Any], total: float) -> Floats:
     """Divide by a total that may be zero, where every share is undefined."""
     return part / total if total > 0 else np.full(len(part), np.nan)

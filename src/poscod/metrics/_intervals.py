@@ -263,7 +263,7 @@ def _summarise(samples: list[_Sample], n_resamples: int, level: float, random_st
         ]
     )
     low, high = np.quantile(draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-    tail = min(np.sum(draws <= 0), np.sum(draws >= 0))
+    tail = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
     return Interval(float(values[0]), float(low), float(high), level), min(1.0, 2.0 * (tail + 1) / (n_resamples + 1))
 
 
