@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from poscod._validation import Floats, check_choice, check_number, check_vector
 from poscod.exceptions import InvalidInputError
-from poscod.metrics._counts import rank, required
-from poscod.metrics._curves import ScodCurve, scod_curve_of
+from poscod.metrics._counts import Counts, rank, required
+from poscod.metrics._curves import ScodCurve, scod_curve_of, scod_risk_of_counts, share
 from poscod.strategies._family import STRATEGIES, Pair, Setting, Strategy
 
 _BLOCK = 16  # settings per task: long enough to hide the hand-over, short enough to keep all cores busy to the end
@@ -124,7 +124,7 @@ def plugin_curve(
     result = _Points(targets, alpha)
     for setting, of in _groups(settings):  # a strategy whose setting does not depend on t is sorted once
         curve = _curve_at(family, setting, prepared)
-        result.take(of, curve, _first_reaching(curve, floors[of]))
+        result.take(of, curve, _first_reaching(curve.tpr, floors[of]))
     return result.curve("plug-in", settings)
 
 
@@ -196,7 +196,7 @@ def tuned_curve(
     for index in np.unique(winner):
         of = np.flatnonzero(winner == index)
         curve = _curve_at(family, settings[index], tuned)
-        best = _best_from(curve.risk(alpha), _first_reaching(curve, floors[of]))
+        best = _best_from(curve.risk(alpha), _first_reaching(curve.tpr, floors[of]))
         if tune is not None:
             thresholds = curve.threshold[best]
             curve = _curve_at(family, settings[index], measured)
@@ -239,7 +239,7 @@ def _sweep(
 
     def block(start: int) -> tuple[Floats, Indices]:
         part = settings[start : start + _BLOCK]
-        risk = np.array([_minima(_curve_at(family, setting, rows), alpha, floors) for setting in part])
+        risk = np.array([_minima(_counts_at(family, setting, rows), alpha, floors) for setting in part])
         return risk.min(axis=0), risk.argmin(axis=0) + start
 
     blocks = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(block)(s) for s in range(0, len(settings), _BLOCK))
@@ -251,18 +251,23 @@ def _prepare(family: Strategy, rows: _Rows) -> _Rows:
     return _Rows(family.prepare(rows.id_), rows.loss, family.prepare(rows.ood))
 
 
-def _curve_at(family: Strategy, setting: Setting, rows: _Rows) -> ScodCurve:
+def _counts_at(family: Strategy, setting: Setting, rows: _Rows) -> Counts:
     """Score, sort and count at one setting."""
     score_id, score_ood = family.combine(rows.id_, **setting), family.combine(rows.ood, **setting)
-    return scod_curve_of(rank(score_id, score_ood, order_ood=False).counts(rows.loss))
+    return rank(score_id, score_ood, order_ood=False).counts(rows.loss)
 
 
-def _minima(curve: ScodCurve, alpha: float, floors: Floats) -> Floats:
+def _curve_at(family: Strategy, setting: Setting, rows: _Rows) -> ScodCurve:
+    return scod_curve_of(_counts_at(family, setting, rows))
+
+
+def _minima(counts: Counts, alpha: float, floors: Floats) -> Floats:
     """Minimum risk over thresholds with TPR >= floor, for each floor.
 
     Suffix minima are needed at the floors only: one minimum per stretch between two floors, then a short accumulation.
     """
-    stretches = np.minimum.reduceat(curve.risk(alpha), _first_reaching(curve, floors))
+    starts = _first_reaching(share(counts.n_id, counts.total_id), floors)
+    stretches = np.minimum.reduceat(scod_risk_of_counts(counts, alpha), starts)
     return np.minimum.accumulate(stretches[::-1])[::-1]
 
 
@@ -270,9 +275,9 @@ def _best_from(risk: Floats, starts: Indices) -> Indices:
     return np.array([start + int(np.argmin(risk[start:])) for start in starts], dtype=np.intp)
 
 
-def _first_reaching(curve: ScodCurve, floors: Floats) -> Indices:
+def _first_reaching(tpr: Floats, floors: Floats) -> Indices:
     """Position of the smallest threshold with TPR >= floor, and TPR > 0."""
-    return np.searchsorted(curve.tpr, np.maximum(floors, np.nextafter(0.0, 1.0)))
+    return np.searchsorted(tpr, np.maximum(floors, np.nextafter(0.0, 1.0)))
 
 
 def _groups(settings: tuple[Setting, ...]) -> Iterator[tuple[Setting, Indices]]:
