@@ -58,6 +58,11 @@ def test_deterministic_by_default():
     assert accept([0.1, 0.2], 0.2, tau=0.0).tolist() == [True, False]
 
 
+def test_full_tpr_keeps_the_smallest_mass():
+    result = tpr_threshold([0.0, 1.0, 2.0], 1.0, weight=[1.0, 1e-30, 0.0])
+    assert (result.threshold, result.tau) == (1.0, 1.0)
+
+
 def test_infinite_scores():
     assert tpr_threshold([0.0, np.inf, np.inf], 0.9).threshold == np.inf
     assert tpr_threshold([-np.inf, 0.0], 0.5).threshold == -np.inf

@@ -80,9 +80,13 @@ def tpr_threshold(score_id: Any, tpr_min: float, *, weight: Any = None) -> Thres
         order = np.argsort(score)
         running = np.cumsum(weight[order])
         total = float(running[-1])
-        threshold = float(score[order[np.searchsorted(running, required(total, tpr_min))]])
+        # All of the mass is all of it, however small the last row's share.
+        first = (
+            np.flatnonzero(weight[order])[-1] if tpr_min == 1.0 else np.searchsorted(running, required(total, tpr_min))
+        )
+        threshold = float(score[order[first]])
         below, tied = float(weight[score < threshold].sum()), float(weight[score == threshold].sum())
-    tau = min(1.0, max(0.0, (tpr_min * total - below) / tied))
+    tau = 1.0 if tpr_min == 1.0 else min(1.0, max(0.0, (tpr_min * total - below) / tied))
     return Threshold(threshold, tau, min(1.0, (below + tied) / total))
 
 

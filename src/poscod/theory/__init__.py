@@ -1,0 +1,39 @@
+"""Known worlds and their exact optimum: the theorems of the method as code that can be checked.
+
+`FiniteWorld` and `GaussianWorld` know p_I, p_O and the posterior, so that the optimal selector and its risk are
+exact (Theorems 1 and 2). `no_free_lunch` builds the worlds of Theorem 3, `corrected_sigmoid_parameters` the
+sigmoid of Theorem 4. docs/theory.md has the proofs and names the test of each.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from poscod.theory._discretise import DISCRETISATIONS
+from poscod.theory._finite import Evaluation, FiniteWorld, Solution
+from poscod.theory._gaussian import Discretisation, GaussianWorld
+from poscod.theory._no_free_lunch import CONSTRUCTIONS, NoFreeLunch, no_free_lunch
+from poscod.theory._sigmoid import (
+    SigmoidParameters,
+    corrected_sigmoid,
+    corrected_sigmoid_parameters,
+    prior_from_a,
+    source_posterior,
+)
+from poscod.theory._solvers import SOLVERS
+
+__all__ = [
+    "CONSTRUCTIONS",
+    "DISCRETISATIONS",
+    "SOLVERS",
+    "Discretisation",
+    "Evaluation",
+    "FiniteWorld",
+    "GaussianWorld",
+    "NoFreeLunch",
+    "SigmoidParameters",
+    "Solution",
+    "corrected_sigmoid",
+    "corrected_sigmoid_parameters",
+    "no_free_lunch",
+    "prior_from_a",
+    "source_posterior",
+]

@@ -1,0 +1,356 @@
+"""The exact optimum where the input space has finitely many points.
+
+Convention: a point is a row. Masses are probabilities of points, TPR is the ID mass accepted and FPR the OOD
+mass accepted, and a selector is an array of acceptance probabilities of shape (n,).
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from poscod._validation import (
+    Floats,
+    as_array,
+    check_choice,
+    check_count,
+    check_labels,
+    check_matrix,
+    check_number,
+    check_vector,
+)
+from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
+from poscod.problem import ScodProblem
+from poscod.risk import bayes_decision, expected_loss
+from poscod.strategies import rejection_score
+from poscod.theory._solvers import SOLVERS, log_mass_ratio
+
+__all__ = ["Evaluation", "FiniteWorld", "Solution"]
+
+_SUM_TOLERANCE = 1e-9
+
+
+class Evaluation(NamedTuple):
+    """What a selector achieves in a known world.
+
+    Attributes
+    ----------
+    risk : float
+        SCOD risk (1 - alpha) R_S + alpha FPR.
+    tpr, fpr : float
+        ID and OOD mass accepted.
+    selective_risk : float
+        Mean loss on accepted ID inputs; NaN if none is accepted.
+    """
+
+    risk: float
+    tpr: float
+    fpr: float
+    selective_risk: float
+
+
+class Solution(NamedTuple):
+    """An optimal selector and what it achieves.
+
+    Attributes
+    ----------
+    accept : ndarray of shape (n,)
+        Acceptance probability c of each point.
+    risk : float
+        The smallest SCOD risk among all selectors with TPR >= tpr_min.
+    tpr, fpr, selective_risk : float
+        Its parts; tpr equals tpr_min up to rounding.
+    threshold : float
+        lambda, in units of the score s = r + beta g (s = g at alpha = 1).
+    tau : float
+        Acceptance probability at a tie with lambda.
+    """
+
+    accept: Floats
+    risk: float
+    tpr: float
+    fpr: float
+    selective_risk: float
+    threshold: float
+    tau: float
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteWorld:
+    """A known ID law, OOD law and posterior on n points.
+
+    Parameters
+    ----------
+    p_id, p_ood : array-like of shape (n,)
+        Mass of each point under ID and OOD: non-negative, summing to 1 within 1e-9 (then made exact).
+    posterior : array-like of shape (n, K)
+        p_I(y | x), one row per point: non-negative, summing to 1 within 1e-9 (then made exact). Rows where
+        p_id is zero may hold anything, also NaN; they are replaced by the uniform posterior.
+
+    Attributes
+    ----------
+    n_points, n_classes : int
+    log_ratio : ndarray of shape (n,)
+        log g = log p_O - log p_I; +inf wherever p_id is zero.
+
+    Notes
+    -----
+    A point with ``p_I = 0`` cannot raise TPR and contributes nothing to R_S, and accepting it can only raise
+    FPR. The optimal selectors returned here reject all such points: for alpha > 0 because they must (if p_O
+    is positive), for alpha = 0, and where p_O is zero too, because accepting them cannot help.
+
+    Examples
+    --------
+    Three points: an easy one, a hard one, and one where OOD inputs gather.
+
+    >>> world = FiniteWorld(p_id=[0.5, 0.3, 0.2], p_ood=[0.1, 0.1, 0.8],
+    ...                     posterior=[[1.0, 0.0], [0.4, 0.6], [0.0, 1.0]])
+    >>> solution = world.solve(ScodProblem(alpha=0.3, tpr_min=0.7))
+    >>> solution.accept.round(4)
+    array([1.    , 0.6667, 0.    ])
+    >>> round(solution.risk, 4), round(solution.tpr, 4), round(solution.fpr, 4)
+    (0.13, 0.7, 0.1667)
+    """
+
+    p_id: Floats
+    p_ood: Floats
+    posterior: Floats
+
+    def __post_init__(self) -> None:
+        p_id = _check_mass(self.p_id, "p_id")
+        p_ood = _check_mass(self.p_ood, "p_ood", n=len(p_id))
+        for name, value in (
+            ("p_id", p_id),
+            ("p_ood", p_ood),
+            ("posterior", _check_posterior(self.posterior, known=p_id > 0)),
+        ):
+            value.setflags(write=False)  # each is our own copy
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_points(self) -> int:
+        """Number of points n."""
+        return len(self.p_id)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes K."""
+        return self.posterior.shape[1]
+
+    @property
+    def log_ratio(self) -> Floats:
+        """Logarithm of g = p_O / p_I, shape (n,); +inf wherever p_id is zero."""
+        return log_mass_ratio(self.p_id, self.p_ood)
+
+    def conditional_risk(self, problem: ScodProblem, classifier: ArrayLike | None = None) -> Floats:
+        """Return r, the expected loss of the classifier's answer at each point.
+
+        Parameters
+        ----------
+        problem : ScodProblem
+            Gives the loss.
+        classifier : array-like of shape (n,), default=None
+            Class index answered at each point; None is the Bayes classifier of the loss.
+
+        Returns
+        -------
+        risk : ndarray of shape (n,)
+            ``r(x) = sum_y p_I(y | x) l(y, h(x))``; without meaning where p_id is zero.
+
+        Examples
+        --------
+        >>> world = FiniteWorld([0.5, 0.5], [0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
+        >>> world.conditional_risk(ScodProblem(loss=[[0, 1], [5, 0]]), classifier=[0, 0])
+        array([0.5, 4. ])
+        """
+        loss = problem.loss_matrix(self.n_classes)
+        if classifier is None:
+            return np.asarray(bayes_decision(self.posterior, loss)[1], dtype=np.float64)
+        label = check_labels(classifier, "classifier", self.n_classes, n=self.n_points)
+        return np.asarray(expected_loss(self.posterior, label, loss), dtype=np.float64)
+
+    def rejection_score(self, problem: ScodProblem, classifier: ArrayLike | None = None) -> Floats:
+        """Return s = r + beta g, the score Theorem 2 compares with lambda.
+
+        Parameters
+        ----------
+        problem : ScodProblem
+        classifier : array-like of shape (n,), default=None
+            Class index answered at each point; None is the Bayes classifier.
+
+        Returns
+        -------
+        score : ndarray of shape (n,)
+            Higher = reject sooner; g itself at alpha = 1; +inf wherever p_id is zero.
+
+        Examples
+        --------
+        >>> world = FiniteWorld([0.5, 0.5], [0.2, 0.8], [[0.9, 0.1], [0.3, 0.7]])
+        >>> world.rejection_score(ScodProblem(alpha=0.2, tpr_min=0.8)).round(6)
+        array([0.18, 0.62])
+        """
+        score = np.full(self.n_points, np.inf)
+        known = self.p_id > 0
+        risk = self.conditional_risk(problem, classifier)
+        score[known] = rejection_score(risk[known], self.log_ratio[known], problem.beta)
+        return score
+
+    def evaluate(self, accept: ArrayLike, problem: ScodProblem, classifier: ArrayLike | None = None) -> Evaluation:
+        """Return what a given selector achieves.
+
+        Parameters
+        ----------
+        accept : array-like of shape (n,)
+            Acceptance probability of each point, in [0, 1].
+        problem : ScodProblem
+            Gives alpha and the loss; whether TPR reaches tpr_min is not checked here.
+        classifier : array-like of shape (n,), default=None
+            Class index answered at each point; None is the Bayes classifier.
+
+        Returns
+        -------
+        evaluation : Evaluation
+            selective_risk is NaN, with an `UndefinedMetricWarning`, if no ID mass is accepted; so is the risk
+            unless alpha = 1.
+
+        Notes
+        -----
+        ``TPR = sum p_I c``, ``FPR = sum p_O c``, ``R_S = sum p_I r c / TPR``.
+
+        Examples
+        --------
+        >>> world = FiniteWorld([0.5, 0.5], [0.0, 1.0], [[0.9, 0.1], [0.3, 0.7]])
+        >>> result = world.evaluate([1.0, 0.5], ScodProblem(alpha=0.2))
+        >>> [round(value, 6) for value in result]
+        [0.233333, 0.75, 0.5, 0.166667]
+        """
+        c = check_vector(accept, "accept", n=self.n_points, like="the world", minimum=0.0)
+        if c.max() > 1.0:
+            raise InvalidInputError(f"accept must hold probabilities in [0, 1], got {c.max():g}.")
+        return self._evaluate(c, self.conditional_risk(problem, classifier), problem)
+
+    def solve(self, problem: ScodProblem, classifier: ArrayLike | None = None, method: str = "closed_form") -> Solution:
+        """Return the selector with the smallest SCOD risk among all with TPR >= tpr_min.
+
+        Parameters
+        ----------
+        problem : ScodProblem
+        classifier : array-like of shape (n,), default=None
+            Class index answered at each point; None is the Bayes classifier of the problem's loss, which is
+            optimal together with the selector (Theorem 1). The selector is optimal for any classifier.
+        method : {"closed_form", "lp"}, default="closed_form"
+            Theorem 2, O(n log n), or a linear program as an independent check.
+
+        Returns
+        -------
+        solution : Solution
+            Both methods reach the same risk; where several points tie at lambda they may split them differently.
+
+        Notes
+        -----
+        minimise ``(1 - alpha) R_S + alpha FPR`` over c in [0, 1]^n with ``TPR >= tpr_min``. An optimum has TPR =
+        tpr_min and accepts where ``s(x) = r(x) + beta g(x) < lambda``, with probability tau where s = lambda;
+        r is the conditional risk, g = p_O / p_I, beta = alpha tpr_min / (1 - alpha). docs/theory.md has the proof.
+
+        Examples
+        --------
+        >>> world = FiniteWorld([0.6, 0.4], [0.1, 0.9], [[0.8, 0.2], [0.0, 1.0]])
+        >>> problem = ScodProblem(alpha=0.4, tpr_min=0.9)
+        >>> [round(world.solve(problem, method=name).risk, 9) for name in ("closed_form", "lp")]
+        [0.39, 0.39]
+        """
+        solver = check_choice(method, "method", SOLVERS)
+        risk = self.conditional_risk(problem, classifier)
+        known = self.p_id > 0
+        rule = solver(self.p_id[known], self.p_ood[known], risk[known], problem)
+        accept = np.zeros(self.n_points)
+        accept[known] = rule.accept
+        return Solution(accept, *self._evaluate(accept, risk, problem), rule.threshold, rule.tau)
+
+    def sample(
+        self, n: int, random_state: Any = None, *, pi: float = 0.0
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draw inputs, with labels, from the mixture of ID and OOD.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws.
+        random_state : int, RandomState or None, default=None
+        pi : float in [0, 1], default=0.0
+            OOD prior: 0 draws from ID only, 1 from OOD only.
+
+        Returns
+        -------
+        point : ndarray of shape (n,), int64
+            Row of the drawn point.
+        label : ndarray of shape (n,), int64
+            Class index of an ID draw, -1 for an OOD draw.
+
+        Examples
+        --------
+        >>> world = FiniteWorld([1.0, 0.0], [0.0, 1.0], [[0.0, 1.0], [0.5, 0.5]])
+        >>> point, label = world.sample(5, random_state=0, pi=0.4)
+        >>> bool(((point == 1) == (label == -1)).all())
+        True
+        """
+        n, pi = check_count(n, "n"), check_number(pi, "pi", 0.0, 1.0)
+        rng = check_random_state(random_state)
+        is_ood = rng.random_sample(n) < pi
+        point = np.where(
+            is_ood, rng.choice(self.n_points, size=n, p=self.p_ood), rng.choice(self.n_points, size=n, p=self.p_id)
+        )
+        # Inverse of the cumulative posterior, row by row; the last class takes what rounding leaves over.
+        cumulative = np.cumsum(self.posterior[point, :-1], axis=1)
+        label = (rng.random_sample(n)[:, None] >= cumulative).sum(axis=1)
+        return point.astype(np.int64), np.where(is_ood, -1, label).astype(np.int64)
+
+    def _evaluate(self, accept: Floats, risk: Floats, problem: ScodProblem) -> Evaluation:
+        """Return what a checked selector achieves, given the conditional risk of each point."""
+        accepted = self.p_id * accept
+        tpr, fpr = float(accepted.sum()), float((self.p_ood * accept).sum())
+        if tpr > 0:
+            selective_risk = float((accepted * risk).sum()) / tpr
+        else:
+            selective_risk = float("nan")
+            warnings.warn(
+                "selective_risk is undefined because no ID mass is accepted: it is set to NaN.",
+                UndefinedMetricWarning,
+                stacklevel=3,
+            )
+        return Evaluation(problem.risk(selective_risk, fpr), tpr, fpr, selective_risk)
+
+
+def _check_mass(values: Any, name: str, n: int | None = None) -> Floats:
+    """Check a probability vector and return its own copy, scaled to sum to one."""
+    mass = check_vector(values, name, n=n, like="p_id", allow_inf=False, minimum=0.0)
+    total = float(mass.sum())
+    if abs(total - 1.0) > _SUM_TOLERANCE:
+        raise InvalidInputError(f"{name} must sum to 1, got {total:.12g}: divide it by its sum.")
+    return mass / total
+
+
+def _check_posterior(values: Any, known: NDArray[np.bool_]) -> Floats:
+    """Check the posterior where it has a meaning and return its own copy, rows scaled to sum to one."""
+    posterior = np.array(as_array(values, "posterior"), dtype=np.float64)
+    if posterior.ndim == 2 and len(posterior) == len(known) and posterior.shape[1]:
+        posterior[~known] = 1.0 / posterior.shape[1]
+    posterior = check_matrix(posterior, "posterior", rows=len(known))
+    if not posterior.shape[1]:
+        raise InvalidInputError("posterior must have one column per class, got none.")
+    total = posterior.sum(axis=1)
+    bad = np.flatnonzero((posterior.min(axis=1) < 0) | (np.abs(total - 1.0) > _SUM_TOLERANCE))
+    if len(bad):
+        raise InvalidInputError(
+            f"posterior must have non-negative rows that sum to 1 wherever p_id is positive, "
+            f"got {posterior[bad[0]].tolist()} at row {bad[0]}."
+        )
+    posterior /= total[:, None]
+    return posterior

@@ -1,0 +1,344 @@
+"""Worlds made of Gaussians, where r and g are known in closed form.
+
+Convention: the ID law is a mixture whose components carry class labels, the OOD law is a mixture without labels;
+rows of X are inputs; ratios are logarithms (`log_ratio` is log p_O - log p_I).
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+from sklearn.utils import check_random_state
+
+from poscod._validation import Floats, check_choice, check_count, check_labels, check_matrix, check_number
+from poscod.exceptions import InvalidInputError
+from poscod.problem import ScodProblem
+from poscod.risk import bayes_decision, expected_loss
+from poscod.strategies import rejection_score
+from poscod.theory._discretise import DISCRETISATIONS
+from poscod.theory._finite import FiniteWorld, Solution
+from poscod.theory._mixture import Mixture
+
+__all__ = ["Discretisation", "GaussianWorld"]
+
+Classifier = Callable[[Floats], ArrayLike]
+
+
+class Discretisation(NamedTuple):
+    """A continuous world on finitely many points.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        The points, in the order of the finite world's rows.
+    world : FiniteWorld
+    """
+
+    X: Floats
+    world: FiniteWorld
+
+
+class GaussianWorld:
+    """A known world: ID is a mixture of labelled Gaussians, OOD a mixture of Gaussians.
+
+    Parameters
+    ----------
+    mean_id : array-like of shape (k, d)
+        Means of the ID components.
+    mean_ood : array-like of shape (m, d)
+        Means of the OOD components.
+    label : array-like of shape (k,), default=None
+        Class index of each ID component; every class 0, ..., K - 1 needs one. None makes each its own class.
+    covariance_id, covariance_ood : float, array-like of shape (d, d) or (k or m, d, d), default=1.0
+        Variance of every coordinate, one matrix for all components, or one matrix each.
+    weight_id, weight_ood : array-like of shape (k,) and (m,), default=None
+        Positive component weights, scaled to sum to one; None makes them equal.
+
+    Attributes
+    ----------
+    n_features, n_classes : int
+    label : ndarray of shape (k,), int64
+
+    Notes
+    -----
+    ``p_I(x, y) = sum over k with label y of w_k N(x; mean_k, C_k)`` and ``p_O(x) = sum_m v_m N(x; mean_m, D_m)``
+    give the posterior ``p_I(y | x) = p_I(x, y) / p_I(x)``, the conditional risk r and the ratio g = p_O / p_I.
+
+    Examples
+    --------
+    >>> world = GaussianWorld(mean_id=[[-1.0], [1.0]], mean_ood=[[4.0]], weight_id=[0.3, 0.7])
+    >>> world.posterior([[0.0]]).round(6)
+    array([[0.3, 0.7]])
+    >>> solution = world.solve(ScodProblem(alpha=0.2, tpr_min=0.8))
+    >>> round(solution.risk, 5), round(solution.tpr, 5)
+    (0.08951, 0.8)
+    """
+
+    def __init__(
+        self,
+        mean_id: Any,
+        mean_ood: Any,
+        *,
+        label: Any = None,
+        covariance_id: Any = 1.0,
+        covariance_ood: Any = 1.0,
+        weight_id: Any = None,
+        weight_ood: Any = None,
+    ) -> None:
+        self._id = Mixture.build(mean_id, covariance_id, weight_id, "id")
+        self._ood = Mixture.build(mean_ood, covariance_ood, weight_ood, "ood")
+        if self._id.n_features != self._ood.n_features:
+            raise InvalidInputError(
+                f"mean_ood must have as many columns as mean_id ({self._id.n_features}), got {self._ood.n_features}."
+            )
+        k = len(self._id.mean)
+        self.label: NDArray[np.int64] = check_labels(np.arange(k) if label is None else label, "label", k, n=k)
+        self.n_features = self._id.n_features
+        self.n_classes = int(self.label.max()) + 1
+        missing = np.setdiff1d(np.arange(self.n_classes), self.label)
+        if len(missing):
+            raise InvalidInputError(
+                f"label must name every class 0, ..., {self.n_classes - 1}, got none of {missing[0]}."
+            )
+
+    def log_density_id(self, X: ArrayLike) -> Floats:
+        """Return log p_I of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        log_density : ndarray of shape (n,)
+        """
+        return self._id.log_density(self._check(X))
+
+    def log_density_ood(self, X: ArrayLike) -> Floats:
+        """Return log p_O of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        log_density : ndarray of shape (n,)
+        """
+        return self._ood.log_density(self._check(X))
+
+    def log_ratio(self, X: ArrayLike) -> Floats:
+        """Return log g = log p_O - log p_I of each row; finite also where both densities underflow.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        log_ratio : ndarray of shape (n,)
+
+        Examples
+        --------
+        >>> GaussianWorld([[0.0]], [[2.0]]).log_ratio([[1.0], [0.0], [500.0]])
+        array([  0.,  -2., 998.])
+        """
+        return self.log_density_ood(X) - self.log_density_id(X)
+
+    def posterior(self, X: ArrayLike) -> Floats:
+        """Return p_I(y | x).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        posterior : ndarray of shape (n, K)
+            Rows sum to one.
+        """
+        log_component = self._id.log_components(self._check(X))
+        joint = np.stack([logsumexp(log_component[:, self.label == y], axis=1) for y in range(self.n_classes)], axis=1)
+        posterior = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        return np.asarray(posterior / posterior.sum(axis=1, keepdims=True), dtype=np.float64)
+
+    def conditional_risk(self, X: ArrayLike, problem: ScodProblem, classifier: Classifier | None = None) -> Floats:
+        """Return r, the expected loss of the classifier's answer at each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        problem : ScodProblem
+            Gives the loss.
+        classifier : callable X -> class indices of shape (n,), default=None
+            None is the Bayes classifier of the loss.
+
+        Returns
+        -------
+        risk : ndarray of shape (n,)
+            ``r(x) = sum_y p_I(y | x) l(y, h(x))``.
+        """
+        X = self._check(X)
+        posterior, loss = self.posterior(X), problem.loss_matrix(self.n_classes)
+        if classifier is None:
+            return np.asarray(bayes_decision(posterior, loss)[1], dtype=np.float64)
+        label = check_labels(classifier(X), "classifier(X)", self.n_classes, n=len(X))
+        return np.asarray(expected_loss(posterior, label, loss), dtype=np.float64)
+
+    def rejection_score(self, X: ArrayLike, problem: ScodProblem, classifier: Classifier | None = None) -> Floats:
+        """Return s = r + beta g, the score to compare with a solution's threshold.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        problem : ScodProblem
+        classifier : callable X -> class indices of shape (n,), default=None
+            None is the Bayes classifier of the loss.
+
+        Returns
+        -------
+        score : ndarray of shape (n,)
+            Higher = reject sooner; g itself at alpha = 1.
+        """
+        return rejection_score(self.conditional_risk(X, problem, classifier), self.log_ratio(X), problem.beta)
+
+    def discretise(
+        self, *, method: str = "quadrature", size: int = 200_000, random_state: Any = None
+    ) -> Discretisation:
+        """Return a finite world that stands for this one.
+
+        Parameters
+        ----------
+        method : {"quadrature", "monte_carlo"}, default="quadrature"
+            A tensor grid (at most 2 features) or an importance sample from (p_I + p_O) / 2 (any number).
+        size : int, default=200_000
+            Number of points to aim at.
+        random_state : int, RandomState or None, default=None
+            For "monte_carlo".
+
+        Returns
+        -------
+        discretisation : Discretisation
+
+        Examples
+        --------
+        >>> X, finite = GaussianWorld([[0.0]], [[2.0]]).discretise(size=2000)
+        >>> round(float(finite.p_ood @ X[:, 0]), 12)
+        2.0
+        """
+        build = check_choice(method, "method", DISCRETISATIONS)
+        points = build(self._id, self._ood, check_count(size, "size"), check_random_state(random_state))
+        return Discretisation(points.X, FiniteWorld(points.p_id, points.p_ood, self.posterior(points.X)))
+
+    def solve(
+        self,
+        problem: ScodProblem,
+        classifier: Classifier | None = None,
+        *,
+        method: str = "quadrature",
+        size: int = 200_000,
+        random_state: Any = None,
+    ) -> Solution:
+        """Return the optimal selector, solved exactly on a discretisation of this world.
+
+        Parameters
+        ----------
+        problem : ScodProblem
+        classifier : callable X -> class indices of shape (n,), default=None
+            None is the Bayes classifier of the loss.
+        method : {"quadrature", "monte_carlo"}, default="quadrature"
+            How to discretise, see `discretise`.
+        size : int, default=200_000
+            Number of points to aim at.
+        random_state : int, RandomState or None, default=None
+            For "monte_carlo".
+
+        Returns
+        -------
+        solution : Solution
+            accept belongs to the points `discretise` returns for the same arguments; elsewhere accept where
+            ``rejection_score(X, problem) <= threshold``.
+
+        Notes
+        -----
+        The error of the risk is O(h^2) for a grid with distance h between nodes, and O(1 / sqrt(size)) for a
+        sample, whose optimum is in addition optimistic by O(1 / size).
+
+        Examples
+        --------
+        >>> world = GaussianWorld([[-1.0], [1.0]], [[4.0]])
+        >>> problem = ScodProblem(alpha=0.2, tpr_min=0.8)
+        >>> exact = world.solve(problem).risk
+        >>> abs(world.solve(problem, method="monte_carlo", random_state=0).risk - exact) < 0.002
+        True
+        """
+        X, world = self.discretise(method=method, size=size, random_state=random_state)
+        return world.solve(problem, None if classifier is None else classifier(X))
+
+    def sample_id(self, n: int, random_state: Any = None) -> tuple[Floats, NDArray[np.int64]]:
+        """Draw labelled ID inputs.
+
+        Parameters
+        ----------
+        n : int
+        random_state : int, RandomState or None, default=None
+
+        Returns
+        -------
+        X : ndarray of shape (n, d)
+        y : ndarray of shape (n,), int64
+            Class of the component each row was drawn from.
+        """
+        X, component = self._id.sample(check_count(n, "n"), check_random_state(random_state))
+        return X, self.label[component]
+
+    def sample_ood(self, n: int, random_state: Any = None) -> Floats:
+        """Draw OOD inputs.
+
+        Parameters
+        ----------
+        n : int
+        random_state : int, RandomState or None, default=None
+
+        Returns
+        -------
+        X : ndarray of shape (n, d)
+        """
+        return self._ood.sample(check_count(n, "n"), check_random_state(random_state))[0]
+
+    def sample_mixture(self, n: int, pi: float, random_state: Any = None) -> tuple[Floats, NDArray[np.bool_]]:
+        """Draw unlabelled traffic: each row is OOD with probability pi.
+
+        Parameters
+        ----------
+        n : int
+        pi : float in [0, 1]
+            OOD prior.
+        random_state : int, RandomState or None, default=None
+
+        Returns
+        -------
+        X : ndarray of shape (n, d)
+        is_ood : ndarray of shape (n,), bool
+
+        Examples
+        --------
+        >>> X, is_ood = GaussianWorld([[0.0]], [[100.0]]).sample_mixture(50, pi=0.2, random_state=0)
+        >>> bool(((X[:, 0] > 50) == is_ood).all())
+        True
+        """
+        n, pi = check_count(n, "n"), check_number(pi, "pi", 0.0, 1.0)
+        rng = check_random_state(random_state)
+        is_ood = np.asarray(rng.random_sample(n) < pi, dtype=np.bool_)
+        X = np.where(is_ood[:, None], self._ood.sample(n, rng)[0], self._id.sample(n, rng)[0])
+        return X, is_ood
+
+    def _check(self, X: ArrayLike) -> Floats:
+        """Check a matrix of inputs and return it as float64."""
+        return check_matrix(X, "X", columns=self.n_features).astype(np.float64, copy=False)
