@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ["metrics_speed", "strategies_speed"]
+NAMES = ["metrics_speed", "strategies_speed", "scores_memory"]
 
 
 def main() -> None:

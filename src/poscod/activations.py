@@ -2,23 +2,35 @@
 
 Convention: arrays are kept as they come (float32, float64 or a memory map) and are never changed; every
 row-wise array has the same number of rows. ``logits = features @ weight.T + bias`` where the last layer is given.
+Files hold plain arrays under the names of the parts (.npz or .safetensors), never a pickle.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+import os
+import secrets
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod._optional import require
 from poscod._validation import as_array, check_count, check_matrix, check_vector
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InvalidInputError, PoscodError
 
 __all__ = ["Activations"]
+
+PARTS = ("features", "logits", "labels", "weight", "bias")
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,24 +80,14 @@ class Activations:
         n = len(features) if features is not None else len(logits)  # type: ignore[arg-type]
         labels = None if self.labels is None else _check_label_column(self.labels, n, logits)
         weight, bias = _check_head(self.weight, self.bias, features, logits)
-        for name, value in (
-            ("features", features),
-            ("logits", logits),
-            ("labels", labels),
-            ("weight", weight),
-            ("bias", bias),
-        ):
+        for name, value in zip(PARTS, (features, logits, labels, weight, bias), strict=True):
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self.features if self.features is not None else self.logits)
 
     def __repr__(self) -> str:
-        parts = [
-            f"{name}={value.shape} {value.dtype}"
-            for name in ("features", "logits", "labels", "weight", "bias")
-            if (value := getattr(self, name)) is not None
-        ]
+        parts = [f"{name}={value.shape} {value.dtype}" for name in PARTS if (value := getattr(self, name)) is not None]
         return f"Activations({', '.join(parts)})"
 
     def __getitem__(self, rows: slice | NDArray[Any] | list[int]) -> Activations:
@@ -145,6 +147,158 @@ class Activations:
         rows = check_count(rows, "rows")
         for start in range(0, len(self), rows):
             yield self[start : start + rows]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the parts to a file; either the whole file appears or nothing changes.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Name ending in ``.npz`` (uncompressed, so that it can be memory-mapped) or ``.safetensors``
+            (extra ``files``). An existing file is replaced only when the new one is complete.
+        """
+        target = Path(path)
+        write, _ = _file_format(target)
+        arrays = {name: np.asarray(value) for name in PARTS if (value := getattr(self, name)) is not None}
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+        try:
+            with draft.open("xb") as file:
+                write(file, arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Activations:
+        """Read activations from a file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Name ending in ``.npz`` or ``.safetensors`` (extra ``files``). Parts are found by their names
+            (``features``, ``logits``, ``labels``, ``weight``, ``bias``); other arrays in the file are ignored.
+        mmap : bool, default=True
+            Map the arrays into memory, so that rows are read from disk when they are used. Compressed
+            arrays are always read at once.
+
+        Returns
+        -------
+        activations : Activations
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Activations(logits=[[3.0, 1.0]], labels=[0]).save(folder + "/a.npz")
+        ...     Activations.load(folder + "/a.npz", mmap=False)
+        Activations(logits=(1, 2) float64, labels=(1,) int64)
+        """
+        source = Path(path)
+        _, read = _file_format(source)
+        try:
+            arrays = read(source, mmap)
+        except (OSError, PoscodError):
+            raise
+        except Exception as error:  # whatever a damaged header makes the parsers raise
+            raise InvalidInputError(f"{source} could not be read as plain arrays ({error}).") from None
+        if not {"features", "logits"} & set(arrays):
+            raise InvalidInputError(f"{source} must hold features, logits or both, got neither.")
+        return cls(**arrays)
+
+
+def _write_npz(file: BinaryIO, arrays: Arrays) -> None:
+    """Write a numpy archive whose arrays start at multiples of 64 bytes: a memory map of them is then aligned."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            info = zipfile.ZipInfo(f"{name}.npy")
+            # 30 bytes of header, the name, 4 of the padding's own header, 20 that zip64 adds.
+            used = file.tell() + 30 + len(info.filename) + 4 + 20
+            padding = -used % 64
+            info.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)
+            with archive.open(info, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _read_npz(path: Path, mmap: bool) -> Arrays:
+    """Read or map the known members of a numpy archive."""
+    arrays: Arrays = {}
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        for name in PARTS:
+            if f"{name}.npy" not in archive.namelist():
+                continue
+            info = archive.getinfo(f"{name}.npy")
+            if mmap and info.compress_type == zipfile.ZIP_STORED:
+                file.seek(info.header_offset)
+                lengths = struct.unpack("<26xHH", file.read(30))  # of the name and of the extra field
+                file.seek(sum(lengths), os.SEEK_CUR)
+                mapped = _map_npy(path, file, file.tell() + info.file_size)
+                if mapped is not None:
+                    arrays[name] = mapped
+                    continue
+            with archive.open(info) as member:
+                arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+    return arrays
+
+
+def _map_npy(path: Path, file: BinaryIO, end: int) -> NDArray[Any] | None:
+    """Map the array whose npy header starts here; None where there is nothing to map."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        return None
+    if dtype.hasobject or 0 in shape:
+        return None  # read_array refuses the first and handles the second
+    if file.tell() + math.prod(shape) * dtype.itemsize != end:
+        raise ValueError(f"an array of shape {shape} does not fill its place")
+    return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+
+
+def _write_safetensors(file: BinaryIO, arrays: Arrays) -> None:
+    """Write a safetensors file."""
+    package = require("safetensors.numpy", extra="files", feature="Writing .safetensors")
+    file.write(package.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+
+def _read_safetensors(path: Path, mmap: bool) -> Arrays:
+    """Read or map the known tensors of a safetensors file."""
+    package = require("safetensors", extra="files", feature="Reading .safetensors")
+    dtypes = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
+    arrays: Arrays = {}
+    try:
+        # The package checks sizes and offsets; after it, the header can be trusted.
+        with package.safe_open(str(path), framework="numpy") as tensors, path.open("rb") as file:
+            start = struct.unpack("<Q", file.read(8))[0]
+            header = json.loads(file.read(start))
+            for name in PARTS:
+                if name not in header:
+                    continue
+                dtype, shape = dtypes.get(header[name]["dtype"]), tuple(header[name]["shape"])
+                if mmap and dtype is not None and 0 not in shape:
+                    offset = 8 + start + header[name]["data_offsets"][0]
+                    arrays[name] = np.memmap(path, dtype, "r", offset, shape)
+                else:
+                    arrays[name] = tensors.get_tensor(name)
+    except package.SafetensorError as error:
+        raise InvalidInputError(f"{path} could not be read as plain arrays ({error}).") from None
+    return arrays
+
+
+FORMATS: dict[str, tuple[Callable[[BinaryIO, Arrays], None], Callable[[Path, bool], Arrays]]] = {
+    ".npz": (_write_npz, _read_npz),
+    ".safetensors": (_write_safetensors, _read_safetensors),
+}
+
+
+def _file_format(path: Path) -> tuple[Callable[[BinaryIO, Arrays], None], Callable[[Path, bool], Arrays]]:
+    """Look the format up by the file's extension."""
+    if path.suffix not in FORMATS:
+        raise InvalidInputError(f"path must end in {' or '.join(FORMATS)}, got '{path}'.")
+    return FORMATS[path.suffix]
 
 
 def _check_label_column(labels: Any, n: int, logits: NDArray[Any] | None) -> NDArray[np.int64]:

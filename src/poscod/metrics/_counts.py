@@ -18,6 +18,7 @@ from poscod._validation import Floats, check_vector, check_weight
 from poscod.exceptions import UndefinedMetricWarning
 
 Indices = NDArray[np.intp]
+_LEAST_BLOCK = 1 << 18  # numbers
 _NO_ROWS: Indices = np.zeros(0, dtype=np.intp)
 
 
@@ -113,25 +114,26 @@ def rank(
     linear time, which is several times cheaper than sorting the pooled sample.
     """
     m, n = len(score_id), 0 if score_ood is None else len(score_ood)
-    # Long temporary arrays cost page faults, more than the arithmetic on them: hence the views and reused memory.
-    pooled = np.empty(m + n)
-    by_id = _order_into(pooled[:m], score_id, order_id)
-    by_ood = _NO_ROWS
-    rank_id = np.arange(1, m + n + 1, dtype=np.intp)
+    # One block for the long arrays, with room to spare that is never touched: freed, it teaches the C library to keep that
+    # much memory for the next call. Separate arrays go back to the system and are faulted in again, which costs more than
+    # the arithmetic.
+    block = np.empty(max(6 * (m + n), _LEAST_BLOCK))[: 3 * (m + n)].reshape(3, m + n)
+    pooled, ordered, rank_ood = block[0], block[1], block[2].view(np.intp)
+    by_id, by_ood = _order_into(pooled[:m], score_id, order_id), _NO_ROWS
     if score_ood is None or n == 0:
-        rank_ood = np.zeros(m, dtype=np.intp)
+        ordered, rank_id = pooled, np.arange(1, m + 1, dtype=np.intp)
+        rank_ood[:] = 0
     else:
         by_ood = _order_into(pooled[m:], score_ood, order_ood)
         merge = np.argsort(pooled, kind="stable")
-        pooled = pooled[merge]
-        rank_ood = rank_id
+        np.take(pooled, merge, out=ordered, mode="clip")
         rank_id = np.cumsum(merge < m, out=merge)
-        rank_ood -= rank_id
-    is_end = pooled[1:] != pooled[:-1]
+        np.subtract(np.arange(1, m + n + 1, dtype=np.intp), rank_id, out=rank_ood)
+    is_end = ordered[1:] != ordered[:-1]
     if is_end.all():
-        return Ranking(pooled, by_id, by_ood, rank_id, rank_ood)
+        return Ranking(ordered, by_id, by_ood, rank_id, rank_ood)
     last = np.flatnonzero(np.append(is_end, True))
-    return Ranking(pooled[last], by_id, by_ood, rank_id[last], rank_ood[last])
+    return Ranking(ordered[last], by_id, by_ood, rank_id[last], rank_ood[last])
 
 
 def count(

@@ -1,0 +1,312 @@
+"""A reader of pickles that builds arrays and containers of them, and nothing else.
+
+Convention: what a file names is looked up in one table of harmless stand-ins; a name that is not in it is refused
+before anything of it is imported or called. Torch tensors become numpy arrays, torch itself is not needed.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import pickle
+import pickletools
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod.datasets._torch_storage import STORAGE_DTYPES, Storage, rebuild_tensor
+from poscod.exceptions import InvalidInputError, PoscodError
+
+_OPEN = object()
+# A file of torch.save before version 1.6 starts with the pickle of this number.
+LEGACY_START = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
+
+
+def read_pickle(path: str | os.PathLike[str]) -> Any:
+    """Read a pickle of numpy arrays, torch tensors and plain containers without executing anything in it.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A file written by ``pickle.dump`` or ``torch.save``.
+
+    Returns
+    -------
+    value : object
+        Arrays (tensors included), numbers, text, and dict, list, tuple and set of them.
+
+    Notes
+    -----
+    Any other class or function in the file is refused with its name, before it is imported. Arrays of objects are
+    refused too.
+
+    Examples
+    --------
+    >>> import pickle, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.pkl").write_bytes(pickle.dumps({"conf": np.array([0.5, 2.0])}))
+    ...     read_pickle(folder + "/a.pkl")
+    {'conf': array([0.5, 2. ])}
+    """
+    source = Path(path)
+    data = source.read_bytes()
+    try:
+        return _read_any(data, nested=False)
+    except PoscodError as error:
+        raise InvalidInputError(f"{source}: {error}") from None
+    except Exception as error:  # a damaged or hostile file makes the machine fail in many ways
+        raise InvalidInputError(f"{source} is not a readable pickle of arrays ({error}).") from None
+
+
+class _Stub:
+    """A name that a pickle may call or pass on, but not change."""
+
+    def __init__(self, function: Callable[..., Any], dtype: str | None = None) -> None:
+        self.function, self.dtype = function, dtype
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    def __setstate__(self, state: Any) -> None:
+        raise InvalidInputError("the pickle must not change classes and functions, but it tries to.")
+
+
+class _DType:
+    """What a pickled numpy dtype becomes: a checked letter code and a byte order."""
+
+    def __init__(self, code: Any, *flags: Any) -> None:
+        if not isinstance(code, str) or code[:1] not in tuple("biufUS") or not code[1:].isdigit():
+            raise InvalidInputError(
+                f"the pickle must hold arrays of numbers or text, got dtype {code!r} (object arrays are not read)."
+            )
+        self.code, self.order = code, "="
+
+    def __setstate__(self, state: Any) -> None:
+        if not isinstance(state, tuple) or len(state) < 2 or state[1] not in ("<", ">", "=", "|"):
+            raise InvalidInputError("the pickle holds a damaged dtype.")
+        self.order = state[1]
+
+    def numpy(self) -> np.dtype[Any]:
+        return np.dtype(self.order + self.code)
+
+
+class _Array:
+    """What a pickled numpy array is until its state arrives."""
+
+    value: NDArray[Any] | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise InvalidInputError("the pickle holds a damaged array.")
+        _, shape, dtype, fortran, raw = state
+        self.value = _array(raw, dtype, shape, "F" if fortran else "C")
+
+
+def _array(raw: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
+    """Build an array from bytes whose number is right; always a copy of its own."""
+    if not isinstance(dtype, _DType) or not isinstance(raw, (bytes, bytearray, memoryview)):
+        raise InvalidInputError("the pickle must hold arrays of numbers or text as bytes, got something else.")
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape) or order not in ("C", "F"):
+        raise InvalidInputError("the pickle holds an array with a damaged shape.")
+    kind = dtype.numpy()
+    if math.prod(shape) * kind.itemsize != len(raw):
+        raise InvalidInputError(f"the pickle holds an array of shape {shape} with {len(raw)} bytes.")
+    if kind.itemsize == 0:
+        return np.zeros(shape, kind)
+    return np.frombuffer(raw, kind).reshape(shape, order=order).copy()
+
+
+def _scalar(dtype: Any, raw: Any = None) -> Any:
+    """Build a numpy scalar."""
+    return _array(raw, dtype, (), "C")[()]
+
+
+def _latin1(text: Any, encoding: Any = None) -> bytes:
+    """Undo how protocols below 3 write bytes."""
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
+        raise InvalidInputError("the pickle holds damaged bytes.")
+    return text.encode("latin1")
+
+
+def _bytearray(value: Any = b"", *encoding: Any) -> bytearray:
+    """Build a bytearray from bytes; from a number it would be as large as the file likes."""
+    return bytearray(value if isinstance(value, bytes) and not encoding else _latin1(value, *encoding))
+
+
+def _never(*args: Any) -> Any:
+    """Stand for a class that is only passed on as an argument."""
+    raise InvalidInputError("the pickle calls a class that it may only name.")
+
+
+def _globals(*, nested: bool) -> dict[tuple[str, str], Any]:
+    """Return the table of everything a pickle may name."""
+    table: dict[tuple[str, str], Any] = {
+        ("collections", "OrderedDict"): _Stub(dict),
+        ("_codecs", "encode"): _Stub(_latin1),
+        ("numpy", "dtype"): _Stub(_DType),
+        ("numpy", "ndarray"): _Stub(_never),
+        ("torch._utils", "_rebuild_tensor"): _Stub(rebuild_tensor),
+        ("torch._utils", "_rebuild_tensor_v2"): _Stub(rebuild_tensor),
+    }
+    for builtin in ("builtins", "__builtin__"):  # the second in protocols below 3
+        table[builtin, "set"] = _Stub(set)
+        table[builtin, "frozenset"] = _Stub(frozenset)
+        table[builtin, "bytearray"] = _Stub(_bytearray)
+        table[builtin, "bytes"] = _Stub(lambda: b"")
+    for core in ("numpy.core", "numpy._core"):
+        table[f"{core}.multiarray", "_reconstruct"] = _Stub(lambda *args: _Array())
+        table[f"{core}.multiarray", "scalar"] = _Stub(_scalar)
+        table[f"{core}.numeric", "_frombuffer"] = _Stub(_array)
+    for name, dtype in STORAGE_DTYPES.items():
+        table["torch", name] = _Stub(_never, dtype)
+    if not nested:  # a tensor's bytes hold no further tensor's bytes
+        table["torch.storage", "_load_from_bytes"] = _Stub(_read_storage)
+    return table
+
+
+class _Reader(pickle.Unpickler):
+    """The unpickler: names come from the table, storages from `storage`."""
+
+    def __init__(self, file: BinaryIO, *, nested: bool, storage: Callable[[Any], Storage] | None = None) -> None:
+        super().__init__(file)
+        self.table, self.storage = _globals(nested=nested), storage
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Look a name up in the table, never in a module."""
+        if (module, name) not in self.table:
+            raise InvalidInputError(
+                f"the pickle names '{module}.{name}', which is neither an array nor a plain container: it was not "
+                "loaded, and nothing in it was executed."
+            )
+        return self.table[module, name]
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Return the storage that torch keeps outside of the pickle."""
+        if self.storage is None:
+            raise InvalidInputError("the pickle refers to data outside of itself.")
+        return self.storage(pid)
+
+
+def _read_any(data: bytes, *, nested: bool) -> Any:
+    """Read a plain pickle, or a file of torch.save in its new (zip) or old form."""
+    if data[:4] == b"PK\x03\x04":
+        return _read_zip(data, nested=nested)
+    stream = io.BytesIO(data)
+    if data.startswith(LEGACY_START):
+        stream.seek(len(LEGACY_START))
+        return _read_legacy(stream, nested=nested)
+    return _load(stream, nested=nested)
+
+
+def _load(stream: io.BytesIO, *, nested: bool, storage: Callable[[Any], Storage] | None = None) -> Any:
+    """Load one pickle from the stream."""
+    start, size = stream.tell(), len(stream.getbuffer())
+    for opcode, argument, _ in pickletools.genops(stream):
+        if opcode.name.startswith("EXT"):
+            raise InvalidInputError("the pickle uses the extension registry, which is not read.")
+        if opcode.name in ("PUT", "LONG_BINPUT") and not 0 <= int(argument or 0) <= size:
+            raise InvalidInputError("the pickle asks for more memory than its size warrants.")
+    stream.seek(start)
+    return _plain(_Reader(stream, nested=nested, storage=storage).load(), {})
+
+
+def _read_storage(data: Any) -> Any:
+    """Read the bytes of one tensor, themselves a file of torch.save."""
+    if not isinstance(data, bytes):
+        raise InvalidInputError("the pickle holds a damaged tensor.")
+    return _read_any(data, nested=True)
+
+
+def _storage_key(pid: Any) -> tuple[str, str, int]:
+    """Check how torch refers to a storage: ('storage', type, key, device, number of items[, view])."""
+    if (
+        not isinstance(pid, tuple)
+        or len(pid) not in (5, 6)
+        or pid[0] != "storage"
+        or not isinstance(pid[1], _Stub)
+        or pid[1].dtype is None
+        or not isinstance(pid[2], str)
+        or type(pid[4]) is not int
+        or pid[4] < 0
+        or (len(pid) == 6 and pid[5] is not None)
+    ):
+        raise InvalidInputError("the pickle refers to a tensor's data in a form that is not read.")
+    return pid[1].dtype, pid[2], pid[4]
+
+
+def _read_zip(data: bytes, *, nested: bool) -> Any:
+    """Read the zip form of torch.save: data.pkl and one member per storage."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+        if len(names) != 1:
+            raise InvalidInputError("the archive holds no pickle of torch.save.")
+        folder = names[0][: -len("data.pkl")]
+        if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
+            raise InvalidInputError("the archive was written on a big-endian machine, which is not read.")
+        storages: dict[str, Storage] = {}
+
+        def storage(pid: Any) -> Storage:
+            dtype, key, size = _storage_key(pid)
+            if key not in storages:
+                info = archive.getinfo(f"{folder}data/{key}")
+                if info.file_size > len(data):
+                    raise InvalidInputError("the archive holds compressed tensors, which torch never writes.")
+                storages[key] = Storage(dtype, size, archive.read(info))
+            return storages[key].checked(dtype, size)
+
+        if archive.getinfo(names[0]).file_size > len(data):
+            raise InvalidInputError("the archive holds a compressed pickle, which torch never writes.")
+        return _load(io.BytesIO(archive.read(names[0])), nested=nested, storage=storage)
+
+
+def _read_legacy(stream: io.BytesIO, *, nested: bool) -> Any:
+    """Read the old form of torch.save: four pickles, then the storages one after the other."""
+    _load(stream, nested=True)  # protocol
+    system = _load(stream, nested=True)
+    if not isinstance(system, Mapping) or system.get("little_endian") is not True:
+        raise InvalidInputError("the file was written on a big-endian machine, which is not read.")
+    storages: dict[str, Storage] = {}
+
+    def storage(pid: Any) -> Storage:
+        dtype, key, size = _storage_key(pid)
+        if key not in storages:
+            if size > len(stream.getbuffer()):
+                raise InvalidInputError("the file refers to a tensor larger than itself.")
+            storages[key] = Storage(dtype, size)  # filled below: tensors are views of it
+        return storages[key].checked(dtype, size)
+
+    value = _load(stream, nested=nested, storage=storage)
+    keys = _load(stream, nested=True)
+    if not isinstance(keys, list) or set(map(str, keys)) != set(storages):
+        raise InvalidInputError("the file's list of tensors does not match its content.")
+    for key in keys:
+        storages[str(key)].fill(stream)
+    return value
+
+
+def _plain(value: Any, done: dict[int, Any]) -> Any:
+    """Replace stand-ins by their arrays, inside containers too; a container used twice stays one object."""
+    if isinstance(value, _Array):
+        if value.value is None:
+            raise InvalidInputError("the pickle holds an array without content.")
+        return value.value
+    if isinstance(value, (_Stub, _DType)):
+        raise InvalidInputError("the pickle must hold arrays and plain containers, got a class or function.")
+    if not isinstance(value, (dict, list, tuple, set, frozenset)):
+        return value
+    if id(value) not in done:
+        done[id(value)] = _OPEN
+        if isinstance(value, dict):
+            done[id(value)] = {_plain(key, done): _plain(item, done) for key, item in value.items()}
+        else:
+            done[id(value)] = type(value)([_plain(item, done) for item in value])
+    if done[id(value)] is _OPEN:
+        raise InvalidInputError("the pickle holds a container inside itself, which is not read.")
+    return done[id(value)]

@@ -1,0 +1,126 @@
+"""Torch tensors as numpy arrays: a flat storage and views of it, with every index checked.
+
+Convention: storages are little-endian; what a tensor claims about its storage is checked before a view is made.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from poscod.exceptions import InvalidInputError
+
+STORAGE_DTYPES: dict[str, str] = {
+    "BoolStorage": "|b1",
+    "ByteStorage": "|u1",
+    "CharStorage": "|i1",
+    "ShortStorage": "<i2",
+    "IntStorage": "<i4",
+    "LongStorage": "<i8",
+    "HalfStorage": "<f2",
+    "FloatStorage": "<f4",
+    "DoubleStorage": "<f8",
+}
+
+
+class Storage:
+    """The flat data that one or more tensors share.
+
+    Parameters
+    ----------
+    dtype : str
+        numpy dtype of the items.
+    size : int
+        Number of items.
+    raw : bytes, default=None
+        The data; None leaves it to `fill`.
+    """
+
+    def __init__(self, dtype: str, size: int, raw: bytes | None = None) -> None:
+        self.array: NDArray[Any] = np.zeros(size, dtype)
+        if raw is not None:
+            self._set(raw)
+
+    def __setstate__(self, state: Any) -> None:
+        # A pickle that could swap the array would make views of memory that is not its own.
+        raise InvalidInputError("the pickle must not change the data of a tensor, but it tries to.")
+
+    def checked(self, dtype: str, size: int) -> Storage:
+        """Return itself, provided that a second reference to it agrees with the first.
+
+        Parameters
+        ----------
+        dtype : str
+        size : int
+
+        Returns
+        -------
+        self : Storage
+        """
+        if self.array.dtype != np.dtype(dtype) or len(self.array) != size:
+            raise InvalidInputError("the pickle refers to the same tensor data in two different forms.")
+        return self
+
+    def fill(self, stream: io.BytesIO) -> None:
+        """Read the data in the old form of torch.save: the number of items, then the items.
+
+        Parameters
+        ----------
+        stream : BytesIO
+        """
+        if int.from_bytes(stream.read(8), "little") != len(self.array):
+            raise InvalidInputError("the file holds a tensor of another size than announced.")
+        self._set(stream.read(self.array.nbytes))
+
+    def _set(self, raw: bytes) -> None:
+        if len(raw) != self.array.nbytes:
+            raise InvalidInputError(f"the file holds {len(raw)} bytes for a tensor of {self.array.nbytes}.")
+        self.array[:] = np.frombuffer(raw, self.array.dtype)
+
+
+def rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> NDArray[Any]:
+    """Return a tensor as an array.
+
+    Parameters
+    ----------
+    storage : Storage
+    offset : int
+        First item.
+    shape, strides : tuple of int
+        In items.
+    *rest : object
+        What torch adds for gradients; ignored.
+
+    Returns
+    -------
+    array : ndarray
+        A view of the storage.
+    """
+    whole = all(type(n) is int and n >= 0 for part in (shape, strides) if isinstance(part, tuple) for n in part)
+    if (
+        not isinstance(storage, Storage)
+        or type(offset) is not int
+        or offset < 0
+        or not isinstance(shape, tuple)
+        or not isinstance(strides, tuple)
+        or len(shape) != len(strides)
+        or not whole
+    ):
+        raise InvalidInputError("the pickle holds a damaged tensor.")
+    flat, count = storage.array, math.prod(shape)
+    last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if count else 0
+    if count > len(flat) or (count and last >= len(flat)):
+        raise InvalidInputError(
+            f"the pickle holds a tensor of shape {shape} over {len(flat)} items: expanded tensors are not read."
+        )
+    if count == 0:
+        return np.zeros(shape, flat.dtype)
+    view: NDArray[Any] = as_strided(flat[offset:], shape, tuple(flat.itemsize * step for step in strides))
+    return view
