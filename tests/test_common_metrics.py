@@ -129,6 +129,31 @@ def test_no_rows_warn_and_give_nan(name, empty):
 
 
 @pytest.mark.parametrize("name", ALL)
+def test_warnings_point_at_the_caller(name):
+    with pytest.warns(UndefinedMetricWarning) as caught:
+        METRICS[name].function(*([] for _ in METRICS[name].inputs))
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(("name", "array"), [(n, k) for n in ALL for k in METRICS[n].inputs])
+def test_none_is_refused(name, array):
+    """A forgotten loss must not be scored as a perfect classifier."""
+    sample = {"score_id": [0.1, 0.2], "loss_id": [0, 1], "score_ood": [0.3], array: None}
+    with pytest.raises(InvalidInputError, match=f"{array} must be an array of real numbers, got NoneType"):
+        call(name, tuple(sample.values()))
+
+
+@pytest.mark.parametrize(("name", "params"), CASES)
+@pytest.mark.parametrize("unit", [1e-200, 0.1, 1e200])
+def test_weights_of_any_size_and_many_rows(name, params, unit):
+    """Running sums of 20,000 weights round; no row may be lost or won by it, and nothing may over- or underflow."""
+    rng = np.random.default_rng(0)
+    sample = rng.normal(size=20_000), rng.random(20_000) < 0.1, rng.normal(1, 1, 10_000)
+    weighted = (*sample, np.full(20_000, unit), np.full(10_000, unit))
+    assert call(name, weighted, **params) == pytest.approx(call(name, sample, **params), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_nan_is_refused(name):
     with pytest.raises(InvalidInputError, match=r"score_id must not contain NaN, got 1 \(first at row 1\)"):
         call(name, ([0.1, np.nan], [0, 1], [0.3]))

@@ -14,6 +14,10 @@ def test_beta_is_the_slope_of_theorem_2():
     assert ScodProblem(alpha=1.0).beta == float("inf")
 
 
+def test_order_of_positional_arguments():
+    assert ScodProblem(0.2, 0.9, "absolute") == ScodProblem(alpha=0.2, tpr_min=0.9, loss="absolute")
+
+
 def test_alpha_multiplies_fpr():
     """The authors' code calls it beta and puts it on both sides; only asymmetric values show the difference."""
     problem = ScodProblem(alpha=0.2)

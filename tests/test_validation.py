@@ -22,7 +22,15 @@ def test_half_precision_integers_and_booleans_become_double():
 
 def test_objects_that_hold_numbers_pass_and_text_does_not():
     assert v.check_vector(np.array([1, 2.5], dtype=object), "x").tolist() == [1.0, 2.5]
-    for bad in (["a"], np.array(["1"]), np.array(["2020-01-01"], dtype="M8[D]"), [None], object(), [[1], [2, 3]]):
+    for bad in (
+        ["a"],
+        np.array(["1"]),
+        np.array(["2020-01-01"], dtype="M8[D]"),
+        [None],
+        object(),
+        [[1], [2, 3]],
+        np.array(["1"], dtype=object),
+    ):
         with pytest.raises(InvalidInputError, match=r"x must (be|not)"):
             v.check_vector(bad, "x")
 

@@ -40,7 +40,8 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
         if array.dtype not in (np.float32, np.float64):
-            if array.dtype.kind not in "fiubO":  # objects may hold plain numbers; text and dates do not pass as such
+            # Objects may hold plain numbers; text, dates and None do not pass as such.
+            if array.dtype.kind not in "fiubO" or (array.dtype.kind == "O" and not _all_numbers(array)):
                 raise TypeError(f"dtype {array.dtype}")
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -141,7 +142,7 @@ def check_matrix(
     return matrix
 
 
-def check_weight(values: Any, name: str, n: int) -> Floats | None:
+def check_weight(values: Any, name: str, n: int, *, like: str = "the rows they weigh") -> Floats | None:
     """Check sample weights: None, or finite non-negative numbers that are not all zero.
 
     Parameters
@@ -151,17 +152,21 @@ def check_weight(values: Any, name: str, n: int) -> Floats | None:
         Name of the argument, for the message.
     n : int
         Number of rows the weights belong to.
+    like : str
+        What the rows are, for the message.
 
     Returns
     -------
     weight : ndarray of shape (n,) or None
+        Scaled to a largest weight of one where products of sums of weights could leave the range of floats; weights
+        have no unit.
     """
     if values is None:
         return None
-    weight = check_vector(values, name, n=n, like="its rows", allow_inf=False, minimum=0.0)
+    weight = check_vector(values, name, n=n, like=like, allow_inf=False, minimum=0.0)
     if n and not weight.any():
         raise InvalidInputError(f"{name} must contain a positive number, got zeros only.")
-    return weight
+    return weight if n == 0 or 1e-100 < weight.max() < 1e100 else weight / weight.max()
 
 
 def check_number(value: Any, name: str, low: float, high: float, *, closed: str = "both", hint: str = "") -> float:
@@ -273,6 +278,10 @@ def check_labels(values: ArrayLike, name: str, n_classes: int, *, n: int | None 
         bad = labels[(labels < 0) | (labels >= n_classes) | (labels != np.floor(labels))][0]
         raise InvalidInputError(f"{name} must hold class indices 0, ..., {n_classes - 1}, got {bad:g}.")
     return labels.astype(np.int64)
+
+
+def _all_numbers(array: NDArray[Any]) -> bool:
+    return all(isinstance(value, (numbers.Real, np.bool_)) for value in array.ravel().tolist())
 
 
 def _describe(values: Any) -> str:

@@ -94,6 +94,8 @@ class Activations:
         """Return the activations of some rows (slice, indices or a boolean mask); the last layer is kept."""
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
+            if rows.size == 0:
+                rows = rows.astype(np.intp)
             if rows.ndim != 1:
                 raise InvalidInputError("rows must be a slice, a list of indices or a boolean mask.")
         part = object.__new__(Activations)  # rows of checked arrays need no second check
@@ -180,7 +182,8 @@ class Activations:
             Name ending in ``.npz`` or ``.safetensors`` (extra ``files``). Parts are found by their names
             (``features``, ``logits``, ``labels``, ``weight``, ``bias``); other arrays in the file are ignored.
         mmap : bool, default=True
-            Map the arrays into memory, so that rows are read from disk when they are used. Compressed
+            Map float32 and float64 arrays instead of copying them; the file is read through once to refuse NaN, and half
+            precision becomes double precision in memory. Compressed
             arrays are always read at once.
 
         Returns

@@ -16,6 +16,7 @@ from poscod.metrics import (
     auroc,
     ausrt,
     fpr_at_tpr,
+    fpr_at_tpr_ood_positive,
     oscr,
     oscr_curve,
     scod_curve,
@@ -126,8 +127,8 @@ def test_decimal_tpr_is_met_exactly(n):
     score = np.arange(n, dtype=float)
     for k in range(1, 101):
         for t in (k / 100, np.linspace(0, 1, 101)[k]):
-            fpr = fpr_at_tpr(score, score, tpr_min=t)
-            assert fpr == k / 100
+            assert fpr_at_tpr(score, score, tpr_min=t) == k / 100
+            assert fpr_at_tpr_ood_positive(score, score, tpr_min=t) == pytest.approx(k / 100, abs=1e-12)
 
 
 def test_losses_are_summed_in_double_precision():

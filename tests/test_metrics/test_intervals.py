@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
-from poscod.metrics import METRICS, auroc, ausrt, binomial_interval, bootstrap, compare
+from poscod.metrics import METRICS, DegenerateIntervalWarning, auroc, ausrt, binomial_interval, bootstrap, compare
 
 
 @given(n=st.integers(1, 200), data=st.data(), level=st.sampled_from([0.5, 0.9, 0.99]))
@@ -59,7 +61,9 @@ def test_bootstrap_equals_resampling_rows(name, rng):
     """Weights stand for repeated rows: one resample by hand gives the same value."""
     arrays = {"score_id": rng.normal(size=40), "loss_id": rng.random(40) < 0.3, "score_ood": rng.normal(1, 1, 30)}
     inputs = [arrays[key] for key in METRICS[name].inputs]
-    interval = bootstrap(name, *inputs, n_resamples=1, random_state=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateIntervalWarning)  # one resample has no spread
+        interval = bootstrap(name, *inputs, n_resamples=1, random_state=5)
     draw = np.random.RandomState(5)
     rows = {"id": draw.randint(40, size=40)}
     if "score_ood" in METRICS[name].inputs:
@@ -113,6 +117,22 @@ def test_null_p_values_are_not_too_small():
     assert 3 <= small <= 26
 
 
+def namesake(score_id, score_ood):
+    return 42.0
+
+
+namesake.__name__ = "auroc"
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays"), [("aurc", (np.arange(50.0), np.zeros(50))), ("auroc", ([1.0, 2.0], [3.0]))]
+)
+def test_an_interval_without_width_warns(name, arrays):
+    with pytest.warns(DegenerateIntervalWarning, match="does not mean that the value is certain"):
+        interval = bootstrap(name, *arrays, n_resamples=20, random_state=0)
+    assert interval.low == interval.high
+
+
 def test_undefined_metrics_stay_undefined():
     with pytest.warns(UndefinedMetricWarning):
         interval = bootstrap("auroc", [0.1, 0.2], [], n_resamples=10)
@@ -124,6 +144,9 @@ def test_undefined_metrics_stay_undefined():
     [
         (lambda: bootstrap("auc", [1], [2]), "metric must be one of"),
         (lambda: bootstrap(np.mean, [1], [2]), "metric must be one of"),
+        (lambda: bootstrap(namesake, [1], [2]), "metric must be one of"),
+        (lambda: bootstrap("ausrt", [1], [0], [2], aplha=0.3), "aplha is not a parameter .*: use alpha, envelope"),
+        (lambda: bootstrap("auroc", [1], [2], weight_id=[1.0]), "weight_id is not a parameter .*: use none"),
         (lambda: bootstrap("ausrt", [1], [2]), "ausrt takes the arrays score_id, loss_id, score_ood, got 2"),
         (lambda: bootstrap("auroc", [1], [2], n_resamples=0), "n_resamples must be a whole number >= 1"),
         (lambda: bootstrap("auroc", [1], [2], level=1.0), "level must be a number"),

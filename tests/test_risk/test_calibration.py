@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from poscod.exceptions import InvalidInputError
-from poscod.risk import TemperatureScaling, bayes_decision_from_logits, reliability
+from poscod.risk import TemperatureScaling, TemperatureWarning, bayes_decision_from_logits, reliability
 
 
 def draw_calibrated(rng, n, k=4, temperature=1.0):
@@ -43,14 +43,19 @@ def test_weights_are_repetitions(rng):
 
 def test_extremes_stay_inside_the_range():
     right, wrong = [[5.0, 0.0], [0.0, 5.0]], [[0.0, 5.0], [5.0, 0.0]]
-    assert TemperatureScaling().fit(right, [0, 1]).temperature_ == pytest.approx(1e-3)
-    assert TemperatureScaling().fit(wrong, [0, 1]).temperature_ == pytest.approx(1e3)
-    assert TemperatureScaling().fit([[1.0, 1.0]], [0]).temperature_ > 0
+    with pytest.warns(TemperatureWarning, match="hold no error"):
+        assert TemperatureScaling().fit(right, [0, 1]).temperature_ == 1.0
+    with pytest.warns(TemperatureWarning, match="no information"):
+        assert TemperatureScaling().fit(wrong, [0, 1]).temperature_ == 1e3
+    with pytest.warns(TemperatureWarning, match="no information"):
+        assert TemperatureScaling().fit([[1.0, 1.0]], [0]).temperature_ == 1e3
 
 
 def test_scaled_probabilities():
     scaling = TemperatureScaling().fit([[4.0, 0.0]] * 3 + [[0.0, 4.0]], [0, 0, 1, 1])
     np.testing.assert_allclose(scaling.predict_proba([[4.0, 0.0]]), [[0.75, 0.25]], rtol=1e-6)
+    with pytest.raises(InvalidInputError, match="logits must have 2 columns, got 3"):
+        scaling.predict_proba([[4.0, 0.0, 1.0]])
     with pytest.raises(NotFittedError):
         clone(scaling).predict_proba([[4.0, 0.0]])
 
@@ -99,6 +104,40 @@ def test_bins_hold_equal_numbers_and_keep_ties_together():
     assert result.n.tolist() == [50, 30, 20]
     assert result.predicted == pytest.approx([0.1, 0.2, 0.3])
     assert reliability(np.arange(100) / 200, np.zeros(100), n_bins=4).n.tolist() == [25] * 4
+
+
+def test_p_values_of_other_losses_are_uniform_too():
+    """Losses 0, 1 and 4 with mean r: p < 0.1 in a tenth of 400 samples, 3-sigma band 22 ... 58."""
+    rng = np.random.default_rng(5)
+    small = 0
+    for _ in range(400):
+        risk = rng.uniform(0.2, 1.5, 300)
+        loss = np.where(rng.random(300) < 0.5, rng.random(300) < 0.4 * risk, 4.0 * (rng.random(300) < 0.4 * risk))
+        small += reliability(risk, loss).p_value < 0.1
+    assert 22 <= small <= 58
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_bins_cover_at_their_level(level, scale):
+    """Counted over 60 samples of 10 bins with calibrated r, 0/1 loss and a three times as dear one (4-sigma bands)."""
+    rng = np.random.default_rng(6)
+    hits, widths = [], []
+    for _ in range(60):
+        probability = rng.uniform(0.2, 0.6, 2000)
+        result = reliability(scale * probability, scale * (rng.random(2000) < probability), n_bins=10, level=level)
+        hits.append((result.low <= result.predicted) & (result.predicted <= result.high))
+        widths.append(result.high - result.low)
+    share = np.mean(hits)
+    band = 4 * np.sqrt(level * (1 - level) / 600)
+    assert level - band < share < min(1.0, level + band + (0.06 if scale == 1.0 else 0.0))  # exact intervals are wider
+    assert np.mean(widths) < scale * (0.15 if level == 0.95 else 0.06)
+
+
+def test_a_risk_above_one_is_no_probability():
+    result = reliability([1.5, 1.5, 1.4], [1, 1, 1], n_bins=1)
+    assert 0 < result.p_value < 0.1
+    assert result.high[0] == 1.0 or np.isfinite(result.high[0])
 
 
 def test_other_losses_use_students_interval(rng):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from poscod.exceptions import InvalidInputError
 from poscod.selector import accept, accept_probability, tpr_threshold
@@ -68,11 +69,23 @@ def test_infinite_scores():
     assert tpr_threshold([-np.inf, 0.0], 0.5).threshold == -np.inf
 
 
-def test_plain_quantile_misses_its_promise_in_half_of_all_samples():
-    """The plug-in threshold promises nothing about fresh data: counted on 2000 uniform samples, TPR = threshold."""
+@pytest.mark.parametrize(("m", "tpr_min", "documented"), [(100, 0.95, 0.38), (200, 0.9, None), (20, 0.95, None)])
+def test_plain_quantile_misses_its_promise_in_most_samples(m, tpr_min, documented):
+    """TPR on fresh data is Beta(k, m + 1 - k): counted on 4000 uniform samples, where TPR = threshold, within 4 sigma."""
     rng = np.random.default_rng(0)
-    met = np.mean([tpr_threshold(rng.random(200), 0.9).threshold >= 0.9 for _ in range(2000)])
-    assert 0.40 < met < 0.55
+    met = np.mean([tpr_threshold(rng.random(m), tpr_min).threshold >= tpr_min for _ in range(4000)])
+    k = round(m * tpr_min)
+    exact = stats.beta.sf(tpr_min, k, m + 1 - k)
+    assert met == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 4000))
+    assert exact < 0.5
+    if documented:
+        assert exact == pytest.approx(documented, abs=0.005)
+
+
+def test_weights_of_many_rows_lose_none():
+    score = np.arange(100_000.0)
+    result = tpr_threshold(score, 0.95, weight=np.full(100_000, 0.1))
+    assert (result.threshold, result.tau) == (94_999.0, pytest.approx(1.0, abs=1e-6))
 
 
 @pytest.mark.parametrize(
@@ -83,6 +96,8 @@ def test_plain_quantile_misses_its_promise_in_half_of_all_samples():
         (lambda: tpr_threshold([np.nan], 0.5), "NaN"),
         (lambda: tpr_threshold([1.0], 0.5, weight=[0.0]), "positive"),
         (lambda: accept_probability([1.0], 0.5, tau=2.0), "tau must be"),
+        (lambda: accept([0.1, 0.2, 0.3], tpr_threshold([0.1, 0.2, 0.3], 0.6)), "threshold must be a number"),
+        (lambda: accept([0.1], float("nan")), "threshold must be a number"),
     ],
 )
 def test_bad_input_is_refused(call, message):

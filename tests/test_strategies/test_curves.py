@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles import strategies as oracles
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
 from poscod.metrics import ausrt
 from poscod.strategies import STRATEGIES, plugin_curve, sirc, sirc_parameters, tuned_curve
 
@@ -169,9 +169,29 @@ def test_tuning_on_another_split_chooses_nothing_on_the_measured_rows(rng):
 def test_tuned_threshold_may_accept_no_measured_row():
     tune = ([0.0, 0.1], [0.0, 0.1], [0.0, 1.0], [0.5], [0.5])
     test = ([9.0, 9.0], [9.0, 9.0], [0.0, 1.0], [0.05, 9.0], [0.05, 9.0])
-    curve = tuned_curve("linear", *test, alpha=0.4, tune=tune, tpr=[0.5, 1.0])
+    with pytest.warns(UndefinedMetricWarning, match="accepts no measured ID row"):
+        curve = tuned_curve("linear", *test, alpha=0.4, tune=tune, tpr=[0.5, 1.0])
     assert curve.achieved_tpr.tolist() == [0.0, 0.0]
-    assert curve.risk[1] == pytest.approx(0.4 * 0.5)  # half of the OOD rows pass, no ID row does
+    assert np.isnan(curve.risk).all()  # a rule that fails must not look better
+    assert np.isnan(curve.area)
+    assert curve.shortfall == 1.0
+
+
+def test_curves_do_not_share_memory_with_their_targets():
+    targets = np.array([0.2, 0.9])
+    curve = plugin_curve("linear", [0.1, 0.2], [0.1, 0.5], [0, 1], [0.3], [2.0], tpr=targets)
+    targets[0] = 0.5
+    assert curve.tpr[0] == 0.2
+
+
+def test_sirc_refuses_a_confidence_and_orders_infinite_ratios():
+    arrays = ([0.1, 0.2, 0.0], [1.0, 2.0, 3.0], [0, 1, 0], [0.5, 0.0], [np.inf, np.inf])
+    curve = plugin_curve("sirc", *arrays, alpha=0.4, tpr=[0.3, 1.0])
+    # The zero-risk rows come first, an OOD row among them; the other OOD row is last.
+    assert curve.risk.tolist() == pytest.approx([0.4 * 0.5, 0.6 / 3 + 0.4 * 0.5])
+    for curve_of in (plugin_curve, tuned_curve):
+        with pytest.raises(InvalidInputError, match="s1 must be non-negative for SIRC"):
+            curve_of("sirc", [-0.9, -0.2], *(np.asarray(a)[:2] for a in arrays[1:3]), [-0.5], [4.0])
 
 
 def test_sirc_takes_its_scale_from_a_reference_sample(rng):
@@ -180,7 +200,9 @@ def test_sirc_takes_its_scale_from_a_reference_sample(rng):
     curve = plugin_curve("sirc", *arrays, s2_reference=reference)
     a, b = sirc_parameters(reference)
     assert curve.setting[50] == {"a": a, "b": b}
-    assert plugin_curve("sirc", *arrays).setting[50] != curve.setting[50]
+    measured = plugin_curve("sirc", *arrays)
+    assert measured.setting[50] != curve.setting[50]
+    assert (curve.kind, measured.kind) == ("plug-in", "plug-in (a, b from the measured rows)")
 
 
 def test_infinite_ratios_are_rejected_last():

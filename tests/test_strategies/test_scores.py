@@ -52,6 +52,8 @@ def test_sirc_neither_overflows_nor_saturates():
     assert s[0] == np.log(0.5)
     assert s[1] < s[2] < np.inf
     assert s[3] == -np.inf  # a risk of zero is accepted first
+    assert sirc([0.0, 0.5], [np.inf, np.inf], -1.0, 1.0).tolist() == [-np.inf, np.inf]
+    assert sirc([0.5], [np.inf], -1.0, 0.0)[0] == pytest.approx(np.log(0.5) + np.log(2))
 
 
 def test_sirc_parameters_are_on_the_confidence_scale(rng):
@@ -67,6 +69,7 @@ def test_sirc_parameters_are_on_the_confidence_scale(rng):
         (lambda: linear([1.0], [1.0, 2.0], 1.0), "s2 must have as many rows as s1"),
         (lambda: linear([1.0], [1.0], -1.0), "beta must be a number"),
         (lambda: linear([np.nan], [1.0], 1.0), "NaN"),
+        (lambda: linear([np.inf], [-np.inf], 1.0), "opposite signs"),
         (lambda: rejection_score([1.0], [np.nan], 1.0), "log_ratio must not contain NaN"),
         (lambda: product([-1.0], [1.0]), "s1 must be non-negative"),
         (lambda: product([1.0], [np.inf]), "s2 must be non-negative and finite"),

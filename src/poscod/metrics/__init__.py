@@ -15,12 +15,22 @@ from poscod.metrics._curves import (
     scod_curve,
     selective_risk_curve,
 )
-from poscod.metrics._intervals import METRICS, Comparison, Interval, Metric, binomial_interval, bootstrap, compare
+from poscod.metrics._intervals import (
+    METRICS,
+    Comparison,
+    DegenerateIntervalWarning,
+    Interval,
+    Metric,
+    binomial_interval,
+    bootstrap,
+    compare,
+)
 from poscod.metrics._points import fpr_at_tpr, fpr_at_tpr_ood_positive, scod_risk
 
 __all__ = [
     "METRICS",
     "Comparison",
+    "DegenerateIntervalWarning",
     "Interval",
     "Metric",
     "OscrCurve",

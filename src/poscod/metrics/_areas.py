@@ -40,7 +40,7 @@ def auroc(score_id: Any, score_ood: Any, *, weight_id: Any = None, weight_ood: A
     >>> auroc([0.1, 0.2, 0.4], [0.3, 0.4])
     0.75
     """
-    return auroc_of(count(score_id, None, score_ood, weight_id=weight_id, weight_ood=weight_ood))
+    return auroc_of(count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood))
 
 
 def aupr(
@@ -78,7 +78,7 @@ def aupr(
     >>> round(aupr([0.1, 0.2, 0.4], [0.3, 0.5]), 6)
     0.916667
     """
-    counts = count(score_id, None, score_ood, weight_id=weight_id, weight_ood=weight_ood)
+    counts = count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood)
     return aupr_of(counts, positive=positive, area=area)
 
 

@@ -19,6 +19,7 @@ from poscod.exceptions import UndefinedMetricWarning
 
 Indices = NDArray[np.intp]
 _LEAST_BLOCK = 1 << 18  # numbers
+ABSENT: Any = object()  # not None: a forgotten loss must not be scored as a perfect classifier
 _NO_ROWS: Indices = np.zeros(0, dtype=np.intp)
 
 
@@ -35,6 +36,8 @@ class Counts(NamedTuple):
         Weighted loss of the accepted ID rows.
     total_id, total_ood : float
         Weight of all ID and OOD rows; 0 when there are none.
+    rounding : float
+        Relative error of the sums of weights; see `required`.
     """
 
     threshold: Floats
@@ -43,6 +46,7 @@ class Counts(NamedTuple):
     loss: Floats
     total_id: float
     total_ood: float
+    rounding: float
 
 
 class Ranking(NamedTuple):
@@ -88,7 +92,8 @@ class Ranking(NamedTuple):
             lost = _accumulate(loss if weight_id is None else loss * weight_id, self.order_id, self.rank_id)
         total_id = float(n_id[-1]) if len(n_id) else 0.0
         total_ood = float(n_ood[-1]) if len(n_ood) else 0.0
-        return Counts(self.threshold, n_id, n_ood, lost, total_id, total_ood)
+        rounding = rounding_of(weight_id, weight_ood)
+        return Counts(self.threshold, n_id, n_ood, lost, total_id, total_ood, rounding)
 
 
 def rank(
@@ -138,8 +143,8 @@ def rank(
 
 def count(
     score_id: Any,
-    loss_id: Any = None,
-    score_ood: Any = None,
+    loss_id: Any = ABSENT,
+    score_ood: Any = ABSENT,
     *,
     weight_id: Any = None,
     weight_ood: Any = None,
@@ -150,10 +155,10 @@ def count(
     ----------
     score_id : array-like of shape (m,)
         Uncertainty of the ID rows; infinities are allowed, NaN is not.
-    loss_id : array-like of shape (m,), default=None
-        Non-negative loss of each ID row.
-    score_ood : array-like of shape (n,), default=None
-        Uncertainty of the OOD rows.
+    loss_id : array-like of shape (m,)
+        Non-negative loss of each ID row; `ABSENT` where the metric knows none.
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows; `ABSENT` where the metric knows none.
     weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
         Sample weights.
 
@@ -174,17 +179,18 @@ def count(
 
 
 def check_sample(
-    score_id: Any, loss_id: Any = None, score_ood: Any = None, weight_id: Any = None, weight_ood: Any = None
+    score_id: Any, loss_id: Any = ABSENT, score_ood: Any = ABSENT, weight_id: Any = None, weight_ood: Any = None
 ) -> tuple[Floats, Floats | None, Floats | None, Floats | None, Floats | None]:
     """Check the arrays that metrics share; see `count`."""
     score_id = check_vector(score_id, "score_id")
     m = len(score_id)
-    if loss_id is not None:
+    if loss_id is ABSENT:
+        loss_id = None
+    else:
         loss_id = check_vector(loss_id, "loss_id", n=m, like="score_id", allow_inf=False, minimum=0.0)
-    if score_ood is not None:
-        score_ood = check_vector(score_ood, "score_ood")
-    weight_id = check_weight(weight_id, "weight_id", m)
-    weight_ood = check_weight(weight_ood, "weight_ood", 0 if score_ood is None else len(score_ood))
+    score_ood = None if score_ood is ABSENT else check_vector(score_ood, "score_ood")
+    weight_id = check_weight(weight_id, "weight_id", m, like="score_id")
+    weight_ood = check_weight(weight_ood, "weight_ood", 0 if score_ood is None else len(score_ood), like="score_ood")
     return score_id, loss_id, score_ood, weight_id, weight_ood
 
 
@@ -208,12 +214,26 @@ def is_defined(counts: Counts, name: str, *, ood: bool = True) -> bool:
         warnings.warn(
             f"{name} is undefined without {missing} rows and is set to NaN: pass at least one {missing} score.",
             UndefinedMetricWarning,
-            stacklevel=3,
+            stacklevel=4,  # is_defined, x_of, x: the line that called the metric x
         )
     return missing is None
 
 
-def required(total: float, share: Any) -> Any:
+def rounding_of(*weights: Floats | None) -> float:
+    """Return the relative error that running sums of these weights may carry; None is one each, summed exactly.
+
+    Parameters
+    ----------
+    *weights : ndarray or None
+
+    Returns
+    -------
+    rounding : float
+    """
+    return max(1e-14, *(len(w) * float(np.finfo(np.float64).eps) for w in weights if w is not None), 0.0)
+
+
+def required(total: float, share: Any, rounding: float = 1e-14) -> Any:
     """Return the smallest accepted weight that counts as `share` of `total`.
 
     Parameters
@@ -222,6 +242,8 @@ def required(total: float, share: Any) -> Any:
         Weight of all rows.
     share : float or ndarray
         Required share.
+    rounding : float, default=1e-14
+        Allowance; for sums of weights that of `rounding_of`.
 
     Returns
     -------
@@ -229,10 +251,10 @@ def required(total: float, share: Any) -> Any:
 
     Notes
     -----
-    The allowance of 1e-14 is far below one row in any sample and above rounding: ``57 >= 100 * 0.57`` is false in
-    floating point, ``np.linspace(0, 1, 101)[57]`` is larger than 0.57, and sums of weights round, too.
+    The allowance is far below one row in any sample and above rounding: ``57 >= 100 * 0.57`` is false in floating point,
+    ``np.linspace(0, 1, 101)[57]`` is larger than 0.57, and a running sum of n weights is off by up to n times 2.2e-16.
     """
-    return share * total * (1.0 - 1e-14)
+    return share * total * (1.0 - rounding)
 
 
 def _order_into(target: Floats, score: Floats, with_rows: bool) -> Indices:

@@ -1,6 +1,7 @@
 """Intervals: how far a metric may be from its value on an infinite sample.
 
-Convention: ``level`` is the probability that the interval covers, e.g. 0.95. The bootstrap resamples ID and OOD rows
+Convention: ``level`` is the nominal probability that the interval covers, e.g. 0.95. The binomial interval keeps it exactly
+or better; the bootstrap keeps it approximately, and not with a handful of errors. The bootstrap resamples ID and OOD rows
 separately, because their numbers are chosen by whoever built the test set.
 
 SPDX-License-Identifier: BSD-3-Clause
@@ -8,6 +9,8 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,10 +19,14 @@ from scipy import stats
 from sklearn.utils import check_random_state
 
 from poscod._validation import Floats, check_choice, check_count, check_number
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.metrics import _areas, _points
 from poscod.metrics._counts import Counts, check_sample, rank
 from poscod.metrics._curves import mistakes
+
+
+class DegenerateIntervalWarning(PoscodWarning):
+    """A bootstrap interval has no width."""
 
 
 class Metric(NamedTuple):
@@ -168,7 +175,9 @@ def bootstrap(
 
     Notes
     -----
-    A resample is a vector of row weights, so the rows are sorted once for all resamples.
+    A resample is a vector of row weights, so the rows are sorted once for all resamples. Percentile intervals are too short
+    where few rows carry the metric: with 2 % errors among 100 ID rows a nominal 95 % interval of AURC covers in about
+    70 % of samples, with 400 rows in about 85 % (docs/metrics.md has the table).
 
     Examples
     --------
@@ -229,8 +238,15 @@ class _Sample:
     """One score's arrays, sorted once, from which any reweighted metric follows."""
 
     def __init__(self, metric: str | Callable[..., float], arrays: Sequence[Any], params: dict[str, Any]) -> None:
-        name = metric if isinstance(metric, str) else getattr(metric, "__name__", repr(metric))
+        known = {member.function: name for name, member in METRICS.items()}
+        name = known.get(metric, repr(metric)) if callable(metric) else metric
         self.metric = check_choice(name, "metric", METRICS)
+        allowed = {k for k in inspect.signature(self.metric.function).parameters if k not in self.metric.inputs}
+        allowed -= {"weight_id", "weight_ood"}
+        for unknown in set(params) - allowed:
+            raise InvalidInputError(
+                f"{unknown} is not a parameter that can be resampled with {name}: use {', '.join(sorted(allowed)) or 'none'}."
+            )
         if len(arrays) != len(self.metric.inputs):
             raise InvalidInputError(f"{name} takes the arrays {', '.join(self.metric.inputs)}, got {len(arrays)}.")
         named = dict(zip(self.metric.inputs, arrays, strict=True))
@@ -262,6 +278,13 @@ def _summarise(samples: list[_Sample], n_resamples: int, level: float, random_st
             for weights in _resample(*samples[0].sizes, n_resamples, random_state)
         ]
     )
+    if draws.min() == draws.max() and len(samples) == 1:
+        warnings.warn(
+            f"All {n_resamples} resamples gave the same value, so the interval has no width: the rows hold no variation to "
+            "resample (for example no errors at all), which does not mean that the value is certain.",
+            DegenerateIntervalWarning,
+            stacklevel=3,
+        )
     low, high = np.quantile(draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     tail = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
     return Interval(float(values[0]), float(low), float(high), level), min(1.0, 2.0 * (tail + 1) / (n_resamples + 1))

@@ -90,7 +90,9 @@ def fpr_at_tpr(
     >>> fpr_at_tpr([0.1, 0.2, 0.4, 0.6], [0.3, 0.5], tpr_min=0.75)
     0.5
     """
-    return fpr_at_tpr_of(count(score_id, None, score_ood, weight_id=weight_id, weight_ood=weight_ood), tpr_min=tpr_min)
+    return fpr_at_tpr_of(
+        count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood), tpr_min=tpr_min
+    )
 
 
 def fpr_at_tpr_ood_positive(
@@ -119,7 +121,7 @@ def fpr_at_tpr_ood_positive(
     >>> fpr_at_tpr_ood_positive([0.1, 0.2, 0.4, 0.6], [0.3, 0.5], tpr_min=0.5)
     0.25
     """
-    counts = count(score_id, None, score_ood, weight_id=weight_id, weight_ood=weight_ood)
+    counts = count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood)
     return fpr_at_tpr_ood_positive_of(counts, tpr_min=tpr_min)
 
 
@@ -147,7 +149,7 @@ def fpr_at_tpr_ood_positive_of(counts: Counts, *, tpr_min: float = 0.95) -> floa
     if not is_defined(counts, "fpr_at_tpr_ood_positive"):
         return float("nan")
     rejected_ood = counts.total_ood - counts.n_ood
-    accepted_id = counts.n_id[rejected_ood >= required(counts.total_ood, tpr_min)]
+    accepted_id = counts.n_id[rejected_ood >= required(counts.total_ood, tpr_min, counts.rounding)]
     return float(1.0 - (accepted_id[-1] if len(accepted_id) else 0.0) / counts.total_id)
 
 
@@ -156,4 +158,4 @@ def _first_reaching(counts: Counts, tpr_min: float) -> int:
     tpr_min = check_number(tpr_min, "tpr_min", 0.0, 1.0, closed="right")
     if counts.total_id == 0:
         return 0
-    return int(np.searchsorted(counts.n_id, required(counts.total_id, tpr_min)))
+    return int(np.searchsorted(counts.n_id, required(counts.total_id, tpr_min, counts.rounding)))

@@ -5,12 +5,13 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from poscod.risk._bayes import BayesDecision, bayes_decision, bayes_decision_from_logits, expected_loss
 from poscod.risk._reliability import Reliability, reliability
-from poscod.risk._temperature import TemperatureScaling
+from poscod.risk._temperature import TemperatureScaling, TemperatureWarning
 
 __all__ = [
     "BayesDecision",
     "Reliability",
     "TemperatureScaling",
+    "TemperatureWarning",
     "bayes_decision",
     "bayes_decision_from_logits",
     "expected_loss",

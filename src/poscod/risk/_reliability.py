@@ -85,7 +85,8 @@ def reliability(risk: Any, loss: Any, *, n_bins: int = 15, level: float = 0.95) 
     starts = np.append(0, ends[:-1])
     n = ends - starts
     predicted, observed = np.add.reduceat(risk, starts) / n, np.add.reduceat(loss, starts) / n
-    zero_one = bool(np.isin(loss, (0.0, 1.0)).all())
+    # With a dearer loss a sample may by chance hold zeros and ones only; a risk above one gives it away.
+    zero_one = bool(np.isin(loss, (0.0, 1.0)).all()) and bool(risk[-1] <= 1.0)
     interval = _binomial if zero_one else _student
     low, high = np.array([interval(loss[a:b], level) for a, b in zip(starts, ends, strict=True)]).T
     error = float(np.average(np.abs(observed - predicted), weights=n))

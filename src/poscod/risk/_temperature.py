@@ -8,6 +8,7 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from poscod._validation import Floats, check_labels, check_matrix, check_weight
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InvalidInputError, PoscodWarning
 
 _RANGE = (1e-3, 1e3)
+
+
+class TemperatureWarning(PoscodWarning):
+    """The rows do not determine a temperature."""
+
+
+def _warn(reason: str) -> None:
+    warnings.warn(f"TemperatureScaling: {reason}.", TemperatureWarning, stacklevel=3)
 
 
 class TemperatureScaling(BaseEstimator):  # type: ignore[misc]
@@ -29,12 +38,15 @@ class TemperatureScaling(BaseEstimator):  # type: ignore[misc]
     ----------
     temperature_ : float
         Maximum-likelihood temperature, within [0.001, 1000].
+    n_features_in_ : int
+        Number of classes K.
 
     Notes
     -----
     With the inverse temperature b the log-likelihood ``sum_i b z_i[y_i] - log sum_k exp(b z_i[k])`` is concave in b, so
     its maximum is the root of the monotone derivative ``sum_i z_i[y_i] - E_b[z_i]``, found by bisection-safe root
-    finding. If no row is ever wrong the likelihood grows without end and the lower end of the range is taken.
+    finding. If no row is wrong the likelihood grows without end as T falls: the rows do not identify T, and it stays at one,
+    with a `TemperatureWarning`; likewise at 1000 if the logits carry no information.
 
     References
     ----------
@@ -77,13 +89,17 @@ class TemperatureScaling(BaseEstimator):  # type: ignore[misc]
             return float(np.average(observed - expected, weights=weight))
 
         low, high = 1.0 / _RANGE[1], 1.0 / _RANGE[0]
+        self.n_features_in_ = logits.shape[1]
         if slope(low) <= 0.0:
-            inverse = low
+            _warn(
+                f"the {len(y)} rows say that the logits carry no information; the temperature is set to {_RANGE[1]:g}"
+            )
+            self.temperature_ = _RANGE[1]
         elif slope(high) >= 0.0:
-            inverse = high
+            _warn(f"the {len(y)} rows hold no error that could set the temperature; it stays at 1: add rows")
+            self.temperature_ = 1.0
         else:
-            inverse = brentq(slope, low, high, xtol=1e-12, rtol=1e-10)
-        self.temperature_ = float(1.0 / inverse)
+            self.temperature_ = float(1.0 / brentq(slope, low, high, xtol=1e-12, rtol=1e-10))
         return self
 
     def predict_proba(self, logits: Any) -> Floats:
@@ -98,5 +114,5 @@ class TemperatureScaling(BaseEstimator):  # type: ignore[misc]
         posterior : ndarray of shape (n, K)
         """
         check_is_fitted(self, "temperature_")
-        logits = check_matrix(logits, "logits").astype(np.float64)
+        logits = check_matrix(logits, "logits", columns=self.n_features_in_).astype(np.float64)
         return np.asarray(softmax(logits / self.temperature_, axis=1))

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 
 from poscod._validation import Floats, check_number, check_vector, check_weight
 from poscod.exceptions import InvalidInputError
-from poscod.metrics._counts import required
+from poscod.metrics._counts import required, rounding_of
 
 
 class Threshold(NamedTuple):
@@ -59,7 +59,8 @@ def tpr_threshold(score_id: Any, tpr_min: float, *, weight: Any = None) -> Thres
     -----
     lambda is the k-th smallest score with k the smallest integer such that ``k / m >= tpr_min``, and tau solves
     ``P(s < lambda) + tau P(s = lambda) = tpr_min`` on the sample (Theorem 2 of the paper with the empirical p_I). This
-    is the plug-in rule: on fresh data it reaches tpr_min in about half of all samples.
+    is the plug-in rule: TPR on fresh data follows a Beta(k, m + 1 - k) law, so tpr_min is reached in fewer than half of all
+    samples (in 38 % at m = 100 and tpr_min = 0.95).
 
     Examples
     --------
@@ -72,7 +73,7 @@ def tpr_threshold(score_id: Any, tpr_min: float, *, weight: Any = None) -> Thres
     tpr_min = check_number(tpr_min, "tpr_min", 0.0, 1.0, closed="right")
     if len(score) == 0:
         raise InvalidInputError("score_id must hold at least one ID score to choose a threshold from, got none.")
-    weight = check_weight(weight, "weight", len(score))
+    weight = check_weight(weight, "weight", len(score), like="score_id")
     if weight is None:
         threshold = _order_statistic(score, tpr_min)
         below, tied, total = float(np.sum(score < threshold)), float(np.sum(score == threshold)), float(len(score))
@@ -81,9 +82,8 @@ def tpr_threshold(score_id: Any, tpr_min: float, *, weight: Any = None) -> Thres
         running = np.cumsum(weight[order])
         total = float(running[-1])
         # All of the mass is all of it, however small the last row's share.
-        first = (
-            np.flatnonzero(weight[order])[-1] if tpr_min == 1.0 else np.searchsorted(running, required(total, tpr_min))
-        )
+        floor = required(total, tpr_min, rounding_of(weight))
+        first = np.flatnonzero(weight[order])[-1] if tpr_min == 1.0 else np.searchsorted(running, floor)
         threshold = float(score[order[first]])
         below, tied = float(weight[score < threshold].sum()), float(weight[score == threshold].sum())
     tau = 1.0 if tpr_min == 1.0 else min(1.0, max(0.0, (tpr_min * total - below) / tied))
@@ -113,6 +113,7 @@ def accept_probability(score: Any, threshold: float, tau: float = 1.0) -> Floats
     array([1.  , 0.25, 0.  ])
     """
     score = check_vector(score, "score")
+    threshold = check_number(threshold, "threshold", -float("inf"), float("inf"))
     tau = check_number(tau, "tau", 0.0, 1.0)
     return np.where(score == threshold, tau, np.where(score < threshold, 1.0, 0.0))
 

@@ -10,16 +10,17 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from sklearn.utils.parallel import Parallel, delayed
 
 from poscod._validation import Floats, check_choice, check_number, check_vector
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
 from poscod.metrics._counts import Counts, rank, required
 from poscod.metrics._curves import ScodCurve, scod_curve_of, scod_risk_of_counts, share
 from poscod.strategies._family import STRATEGIES, Pair, Setting, Strategy
@@ -38,14 +39,14 @@ class Curve:
     risk : ndarray of shape (t,)
         (1 - alpha) R_S + alpha FPR; 0 at tpr = 0.
     kind : str
-        "plug-in", "tuned in-sample (bound)" or "tuned on a separate split".
+        "plug-in", "plug-in (a, b from the measured rows)", "tuned in-sample (bound)" or "tuned on a separate split".
     threshold : ndarray of shape (t,)
         Threshold of the combined score; NaN at tpr = 0.
     setting : tuple of dict
         Parameters of the strategy at each required TPR.
     achieved_tpr : ndarray of shape (t,)
         TPR on the measured rows; it may fall below the required one only when threshold and setting come from a
-        separate split.
+        separate split. Look at `shortfall` before you compare areas.
     """
 
     tpr: Floats
@@ -56,8 +57,13 @@ class Curve:
     achieved_tpr: Floats
 
     @property
+    def shortfall(self) -> float:
+        """Largest amount by which the achieved TPR falls below the required one; its risk is not comparable then."""
+        return float(np.max(self.tpr - self.achieved_tpr, initial=0.0))
+
+    @property
     def area(self) -> float:
-        """Area under the curve by the trapezoid rule."""
+        """Area under the curve by the trapezoid rule; NaN where some rule accepts no measured ID row."""
         return float(np.diff(self.tpr) @ (self.risk[1:] + self.risk[:-1])) / 2.0
 
 
@@ -125,7 +131,8 @@ def plugin_curve(
     for setting, of in _groups(settings):  # a strategy whose setting does not depend on t is sorted once
         curve = _curve_at(family, setting, prepared)
         result.take(of, curve, _first_reaching(curve.tpr, floors[of]))
-    return result.curve("plug-in", settings)
+    on_measured = family.needs_reference and s2_reference is None
+    return result.curve("plug-in (a, b from the measured rows)" if on_measured else "plug-in", settings)
 
 
 def tuned_curve(
@@ -217,14 +224,17 @@ class _Points:
         self.threshold = np.full(len(targets), np.nan)
 
     def take(self, of: Indices, curve: ScodCurve, index: Indices, thresholds: Floats | None = None) -> None:
-        """Read the curve at the given positions for some targets; position -1 accepts nothing and costs nothing."""
-        some = index >= 0
-        fpr = np.where(some, curve.fpr[index], 0.0)
-        risk = np.where(some, curve.risk(self.alpha)[index], 0.0)
-        # OOD rows may be accepted where no ID row is: there is no selective risk then, only the cost of FPR.
-        risk = np.where(np.isnan(risk), self.alpha * fpr, risk)
+        """Read the curve at the given positions for some targets; position -1 accepts nothing."""
+        some = (index >= 0) & (curve.tpr[index] > 0)
         nonzero = self.targets[of] > 0
-        self.risk[of] = np.where(nonzero, risk, 0.0)
+        if (nonzero & ~some).any():
+            warnings.warn(
+                f"At {int((nonzero & ~some).sum())} required TPRs the rule tuned elsewhere accepts no measured ID row: the risk "
+                "there is undefined and set to NaN.",
+                UndefinedMetricWarning,
+                stacklevel=3,
+            )
+        self.risk[of] = np.where(nonzero, np.where(some, curve.risk(self.alpha)[index], np.nan), 0.0)
         self.tpr[of] = np.where(nonzero & some, curve.tpr[index], 0.0)
         self.threshold[of] = np.where(nonzero, curve.threshold[index] if thresholds is None else thresholds, np.nan)
 
@@ -311,7 +321,7 @@ def _check_tune(tune: Any) -> _Rows:
 def _check_targets(tpr: Any) -> Floats:
     if tpr is None:
         return np.linspace(0.0, 1.0, 101)  # the reference's targets
-    targets = check_vector(tpr, "tpr", minimum=0.0)
+    targets = check_vector(tpr, "tpr", minimum=0.0).copy()
     if len(targets) == 0 or targets[-1] > 1.0 or (np.diff(targets) <= 0).any():
         raise InvalidInputError("tpr must hold increasing required TPRs in [0, 1].")
     return targets

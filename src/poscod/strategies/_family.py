@@ -15,7 +15,7 @@ import numpy as np
 
 from poscod._validation import Floats
 from poscod.problem import ScodProblem
-from poscod.strategies._scores import product, sirc_of, sirc_parameters
+from poscod.strategies._scores import log_of_first, product, sirc_of, sirc_parameters
 
 Setting = dict[str, float]
 
@@ -40,12 +40,15 @@ class Strategy(NamedTuple):
         (s2 of an ID sample, alpha, required TPR) -> setting.
     grids : dict of callable
         Name of the grid -> (s2 of an ID sample -> list of settings).
+    needs_reference : bool
+        Whether the plug-in setting is estimated from an ID sample.
     """
 
     prepare: Callable[[Pair], Pair]
     combine: Callable[..., Floats]
     plugin: Callable[[Floats, float, float], Setting]
     grids: dict[str, Callable[[Floats], list[Setting]]]
+    needs_reference: bool = False
 
 
 def _weighted_sum(pair: Pair, weight_1: float, weight_2: float) -> Floats:
@@ -77,8 +80,7 @@ def _reference_angles(_: Floats) -> list[Setting]:
 
 
 def _log_first(pair: Pair) -> Pair:
-    with np.errstate(divide="ignore"):  # a risk of exactly zero is accepted first, whatever s2 says
-        return Pair(np.log(pair.s1), pair.s2)
+    return Pair(log_of_first(pair.s1), pair.s2)
 
 
 def _sirc(pair: Pair, a: float, b: float) -> Floats:
@@ -121,5 +123,6 @@ STRATEGIES: dict[str, Strategy] = {
         combine=_sirc,
         plugin=_sirc_heuristic,
         grids={"paper": lambda s2: _sirc_grid(s2, True), "reference": lambda s2: _sirc_grid(s2, False)},
+        needs_reference=True,
     ),
 }

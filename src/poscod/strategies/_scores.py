@@ -46,7 +46,13 @@ def linear(s1: Any, s2: Any, beta: float) -> Floats:
     beta = check_number(beta, "beta", 0.0, float("inf"))
     if beta == 0.0:
         return s1.copy()  # 0 * inf is no number, but an ignored score adds nothing
-    return s2.copy() if beta == float("inf") else s1 + beta * s2
+    if beta == float("inf"):
+        return s2.copy()
+    if np.any(np.isinf(s1) & np.isinf(s2) & (s1 != s2)):
+        raise InvalidInputError(
+            "s1 and s2 must not be infinite with opposite signs in one row: their sum is no number."
+        )
+    return s1 + beta * s2
 
 
 def rejection_score(risk: Any, log_ratio: Any, beta: float) -> Floats:
@@ -64,7 +70,8 @@ def rejection_score(risk: Any, log_ratio: Any, beta: float) -> Floats:
     Returns
     -------
     s : ndarray of shape (n,)
-        Finite for every finite log g up to 10,000, and strictly increasing in log g wherever the sum can show it.
+        Finite for every finite log g up to 10,000, and increasing in log g, strictly wherever floating point can show
+        it (g below 5e-324 is zero).
 
     Notes
     -----
@@ -146,10 +153,15 @@ def sirc(s1: Any, s2: Any, a: float, b: float) -> Floats:
     s1, s2 = _check_pair(s1, s2)
     a = check_number(a, "a", -float("inf"), float("inf"), closed="neither")
     b = check_number(b, "b", 0.0, float("inf"), closed="left")
+    return sirc_of(log_of_first(s1), s2, a, b)
+
+
+def log_of_first(s1: Floats) -> Floats:
+    """Logarithm of SIRC's first score; -inf where it is zero: a risk of zero is accepted first, whatever s2 says."""
     if len(s1) and s1.min() < 0:
         raise InvalidInputError(f"s1 must be non-negative for SIRC (an uncertainty such as 1 - MSP), got {s1.min():g}.")
     with np.errstate(divide="ignore"):
-        return sirc_of(np.log(s1), s2, a, b)
+        return np.log(s1)
 
 
 def sirc_of(log_s1: Floats, s2: Floats, a: float, b: float) -> Floats:
@@ -157,8 +169,11 @@ def sirc_of(log_s1: Floats, s2: Floats, a: float, b: float) -> Floats:
 
     ``log(1 + exp(z))`` is written as ``max(z, 0) + log1p(exp(-|z|))``, which neither overflows nor loses digits.
     """
-    z = b * (s2 + a)
-    return log_s1 + (np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z))))
+    z = b * (s2 + a) if b > 0.0 else np.zeros(len(s2))
+    odds = np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z)))
+    if len(odds) and odds.max() == np.inf and log_s1.min() == -np.inf:
+        odds[log_s1 == -np.inf] = 0.0  # a risk of zero is accepted first, also where s2 is infinite
+    return log_s1 + odds
 
 
 def sirc_parameters(s2_id: Any) -> tuple[float, float]:

@@ -34,7 +34,7 @@ from poscod.theory._solvers import SOLVERS, log_mass_ratio
 
 __all__ = ["Evaluation", "FiniteWorld", "Solution"]
 
-_SUM_TOLERANCE = 1e-9
+_SUM_TOLERANCE = 1e-6  # room for float32
 
 
 class Evaluation(NamedTuple):
@@ -89,9 +89,9 @@ class FiniteWorld:
     Parameters
     ----------
     p_id, p_ood : array-like of shape (n,)
-        Mass of each point under ID and OOD: non-negative, summing to 1 within 1e-9 (then made exact).
+        Mass of each point under ID and OOD: non-negative, summing to 1 within 1e-6 (then made exact).
     posterior : array-like of shape (n, K)
-        p_I(y | x), one row per point: non-negative, summing to 1 within 1e-9 (then made exact). Rows where
+        p_I(y | x), one row per point: non-negative, summing to 1 within 1e-6 (then made exact). Rows where
         p_id is zero may hold anything, also NaN; they are replaced by the uniform posterior.
 
     Attributes
@@ -333,7 +333,7 @@ def _check_mass(values: Any, name: str, n: int | None = None) -> Floats:
     mass = check_vector(values, name, n=n, like="p_id", allow_inf=False, minimum=0.0)
     total = float(mass.sum())
     if abs(total - 1.0) > _SUM_TOLERANCE:
-        raise InvalidInputError(f"{name} must sum to 1, got {total:.12g}: divide it by its sum.")
+        raise InvalidInputError(f"{name} must sum to 1, got {total:.12g}: divide it by its sum in float64.")
     return mass / total
 
 

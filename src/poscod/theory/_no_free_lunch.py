@@ -45,6 +45,10 @@ class NoFreeLunch(NamedTuple):
     selector: Floats
 
 
+# Worlds of the uniform construction: each holds as many points as there are worlds.
+MAX_POINTS = 2000
+
+
 class _Sketch(NamedTuple):
     """A construction before the worlds are built: one row of p_ood per world."""
 
@@ -76,7 +80,12 @@ def _three_point(t: float, slack: float) -> _Sketch:
 def _uniform(t: float, slack: float) -> _Sketch:
     """Return n >= 1 / (1 - t) worlds on n equally likely points, OOD sitting on one of them in each."""
     # Rounding may put 1 / (1 - t) a hair above a whole number, e.g. 10.000000000000002 at t = 0.9.
-    n = max(2, ceil(1.0 / (1.0 - t) - 1e-9))
+    n = max(2, ceil(1.0 / (1.0 - t) * (1.0 - 1e-9)))
+    if n > MAX_POINTS:
+        raise InvalidInputError(
+            f"tpr_min must be at most {1.0 - 1.0 / MAX_POINTS:g} for the uniform construction (it makes 1 / (1 - tpr_min) "
+            f"worlds), got {t:g}: use construction='three_point'."
+        )
     return _Sketch(np.full(n, 1.0 / n), np.eye(n), t - slack, np.full(n, t - slack))
 
 
