@@ -1,0 +1,271 @@
+"""The loosest threshold whose selective risk is at most risk_max with a stated probability.
+
+Convention: candidates are ordered from strict to loose. A candidate is a region ``s < v`` and is reported as the threshold
+lambda just below v, so that ``s <= lambda`` is the same region. A candidate passes if "its selective risk is larger than
+risk_max" is rejected on the accepted rows (`_risk_bound`); `RISK_CONTROL` holds the orders in which candidates are tested.
+
+References
+----------
+.. [1] A. Angelopoulos, S. Bates, E. Candes, M. Jordan, L. Lei, "Learn then Test: Calibrating Predictive Algorithms to
+   Achieve Risk Control", Annals of Applied Statistics 19(2), 2025.
+.. [2] Y. Geifman, R. El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._validation import Floats, check_choice, check_count, check_number, check_vector
+from poscod.exceptions import InfeasibleProblemError, InvalidInputError
+from poscod.metrics._counts import count
+from poscod.selector._risk_bound import check_loss_max, check_losses, risk_p_values, upper_bounds
+
+
+class RiskControlledThreshold(NamedTuple):
+    """A threshold whose true selective risk is at most risk_max with probability at least 1 - delta.
+
+    Attributes
+    ----------
+    threshold : float
+        lambda: accept ``s <= lambda``; +inf accepts everything.
+    tau : float
+        Always 1: the rule is deterministic.
+    tpr : float
+        Share of the calibration sample accepted.
+    selective_risk : float
+        Mean loss of the accepted calibration rows; optimistic, because lambda was chosen on them.
+    risk_bound : float
+        Upper confidence bound of the selective risk at the level the method tests at; at most risk_max.
+    n_accepted : int
+        Number of accepted calibration rows.
+    """
+
+    threshold: float
+    tau: float
+    tpr: float
+    selective_risk: float
+    risk_bound: float
+    n_accepted: int
+
+
+class Candidates(NamedTuple):
+    """Regions from strict to loose, as thresholds, with the rows and the summed losses (divided by loss_max) in them."""
+
+    threshold: Floats
+    n: NDArray[Any]
+    total: Floats
+
+
+class Search(NamedTuple):
+    """What a method did: indices of the tested candidates, those that passed, and the level of each test."""
+
+    tested: NDArray[np.intp]
+    passed: NDArray[np.intp]
+    level: float
+
+
+def risk_controlled_threshold(
+    score_id: Any,
+    loss_id: Any,
+    risk_max: float,
+    *,
+    delta: float = 0.05,
+    method: str = "fixed_sequence",
+    loss_max: float | None = None,
+    grid: Any = None,
+    start: Any = None,
+) -> RiskControlledThreshold:
+    """Choose the loosest lambda whose selective risk is at most risk_max with probability at least 1 - delta.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Rejection scores of ID rows that nothing was fitted or tuned on; ties and infinities are allowed.
+    loss_id : array-like of shape (m,)
+        Loss on each of them.
+    risk_max : float
+        Largest allowed selective risk, larger than 0 and smaller than loss_max.
+    delta : float in (0, 1), default=0.05
+        Probability, over the draw of these m rows, that the promise is broken.
+    method : {"fixed_sequence", "sgr"}, default="fixed_sequence"
+        Key of `RISK_CONTROL`: test every threshold from strict to loose and stop at the first that fails, which costs
+        nothing per test [1]_, or bisect with level delta / log2(m) per test [2]_ and keep the loosest that passed.
+    loss_max : float, default=None
+        Largest loss that can occur. None declares 0/1 losses (exact test); a number takes the Hoeffding-Bentkus test.
+    grid : array-like of shape (k,), default=None
+        Thresholds to test instead of those of the sample, e.g. quantiles of another sample. They must not depend on
+        these rows. The fixed sequence starts at the smallest of them.
+    start : int or array-like of int, default=None
+        Without a grid: how many rows the first region of a fixed sequence holds (with ties: at most). Several starts are
+        several sequences, which share delta equally. Must not depend on these rows. The default is m/4 and m/2, or m/2
+        alone where m/4 rows without any loss would not pass. "sgr" has no start.
+
+    Returns
+    -------
+    threshold : RiskControlledThreshold
+        Named tuple (threshold, tau, tpr, selective_risk, risk_bound, n_accepted).
+
+    Raises
+    ------
+    InfeasibleProblemError
+        If no tested threshold passes; the message has the smallest upper bound seen.
+
+    Notes
+    -----
+    Let R_S(v) be the true mean loss of inputs with ``s < v``. With a ``grid`` the hypotheses "R_S > risk_max" are fixed, a
+    test is valid at each, and a wrong threshold is returned only if the **first** false promise in the sequence passes:
+    probability at most delta, whatever the shape of R_S.
+
+    Without a grid the regions are ``s < v`` for the distinct scores v of the sample, from the (start + 1)-th smallest
+    score on, and at last everything. The regions are then random, but the same holds for the fixed sequence, for any
+    distribution of scores and any shape of R_S. Proof. Let L(v) be the expectation of ``(loss - risk_max) 1[s < v]``
+    and B the set where L > 0, i.e. where a promise would be false; B consists of intervals. If the first tested v is in
+    B, the rows below it are independent draws of inputs in that region. Else the first tested v in B comes after gaps
+    between intervals of B, and intervals after the first gap hold no row. L is at most 0 after an interval and at least
+    0 before the next, so the mean loss in each gap is at least risk_max, and so is that of everything up to the end of
+    the first gap. Given the number of rows in each gap the losses are independent, and their sum is at least as
+    large, stochastically, as with mean loss risk_max, for which the test passes with probability at most delta. The full
+    argument is in docs/guarantees.md. One condition: a smallest score that more than ``start`` rows share must be the
+    smallest score there is (saturated scores are).
+
+    "sgr" is the published baseline. Which thresholds it visits depends on the outcomes, so the union bound over
+    log2(m) tests is a proof only where R_S does not decrease as lambda grows: there a wrongly failed test leads to
+    thresholds that are all right. It never costs less than the fixed sequence per test.
+
+    References
+    ----------
+    .. [1] A. Angelopoulos et al., "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk Control", Annals
+       of Applied Statistics 19(2), 2025.
+    .. [2] Y. Geifman, R. El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(4000)
+    >>> loss = rng.random(4000) < 0.2 * score  # selective risk 0.1 lambda, so that 0.5 would be right
+    >>> chosen = risk_controlled_threshold(score, loss, 0.05)
+    >>> round(chosen.threshold, 2), chosen.risk_bound <= 0.05
+    (0.35, True)
+    """
+    score = check_vector(score_id, "score_id")
+    scale = check_loss_max(loss_max)
+    loss = check_losses(loss_id, "loss_id", loss_max, len(score))
+    risk_max = check_number(risk_max, "risk_max", 0.0, scale, closed="neither")
+    delta = check_number(delta, "delta", 0.0, 1.0, closed="neither")
+    search = check_choice(method, "method", RISK_CONTROL)
+    risk, exact = risk_max / scale, loss_max is None
+    if len(score) == 0:
+        raise InvalidInputError("score_id must hold at least one ID score to choose a threshold from, got none.")
+    if grid is None:
+        candidates = _of_sample(score, loss / scale)
+        first = _starts(len(score), risk, delta) if start is None else _check_starts(start, len(score))
+    else:
+        candidates = _of_grid(score, loss / scale, grid)
+        first = []
+    p_value = np.ones(len(candidates.n))
+    some = candidates.n > 0
+    p_value[some] = risk_p_values(candidates.n[some], candidates.total[some], risk, exact=exact)
+    found = search(p_value, candidates.n, first, delta)
+    if len(found.passed) == 0:
+        bounds = upper_bounds(candidates.n[found.tested], candidates.total[found.tested], found.level, exact=exact)
+        seen = f"{scale * bounds.min():.4g}" if len(bounds) else "none"
+        raise InfeasibleProblemError(
+            f"no tested threshold has a selective risk of at most {risk_max:g} with probability {1.0 - delta:g}, the "
+            f"smallest upper bound seen is {seen}: raise risk_max or delta, use more ID rows or a better score."
+        )
+    best = found.passed.max()
+    n, total = int(candidates.n[best]), float(candidates.total[best])
+    bound = upper_bounds(np.array([n]), np.array([total]), found.level, exact=exact)[0]
+    return RiskControlledThreshold(
+        float(candidates.threshold[best]),
+        1.0,
+        n / len(score),
+        scale * total / n,
+        # Where the inverse of the test rounds up at equality, the test decides.
+        min(risk_max, scale * float(bound)),
+        n,
+    )
+
+
+def _of_sample(score: Floats, loss: Floats) -> Candidates:
+    """Return the regions below each distinct score but the first, and at last everything."""
+    counts = count(score, loss)
+    return Candidates(np.append(np.nextafter(counts.threshold[1:], -np.inf), np.inf), counts.n_id, counts.loss)
+
+
+def _of_grid(score: Floats, loss: Floats, grid: Any) -> Candidates:
+    """Return the regions ``s <= lambda`` for given thresholds."""
+    threshold = np.unique(check_vector(grid, "grid"))
+    if len(threshold) == 0:
+        raise InvalidInputError("grid must hold at least one threshold, got none.")
+    order = np.argsort(score)
+    n = np.searchsorted(score[order], threshold, side="right")
+    return Candidates(threshold, n, np.append(0.0, np.cumsum(loss[order]))[n])
+
+
+def _starts(m: int, risk: float, delta: float) -> list[int]:
+    """Return where sequences start: a function of the sample size and of what is asked, never of the rows."""
+
+    def least(level: float) -> int:  # with fewer rows not even a region without any loss passes
+        return math.ceil(math.log(level) / math.log1p(-risk))
+
+    if m // 4 >= least(delta / 2.0):
+        return [m // 4, m // 2]
+    return [min(m, max(m // 2, least(delta)))]
+
+
+def _check_starts(start: Any, m: int) -> list[int]:
+    """Check numbers of rows between 1 and m."""
+    starts = [check_count(value, "start") for value in (start if np.ndim(start) else [start])]
+    if not starts or max(starts) > m:
+        raise InvalidInputError(f"start must hold numbers of rows from 1 to {m}, got {start!r}.")
+    return sorted(set(starts))
+
+
+def _by_rank(n: NDArray[Any], rank: Any) -> NDArray[np.intp]:
+    """Return the loosest region of at most `rank` rows; the strictest there is where ties leave none so small."""
+    return np.maximum(np.searchsorted(n, rank, side="right") - 1, 0)
+
+
+def _fixed_sequence(p_value: Floats, n: NDArray[Any], starts: list[int], delta: float) -> Search:
+    """Walk from each start (or from the first threshold of a grid) to looser regions while they pass."""
+    level = delta / max(1, len(starts))
+    fails = np.append(np.flatnonzero(p_value > level), len(n))
+    tested, passed = [], []
+    for first in _by_rank(n, starts) if starts else [0]:
+        stop = fails[np.searchsorted(fails, first)]
+        tested.append(np.arange(first, min(stop + 1, len(n))))
+        passed.append(np.arange(first, stop))
+    return Search(np.concatenate(tested), np.concatenate(passed), level)
+
+
+def _sgr(p_value: Floats, n: NDArray[Any], starts: list[int], delta: float) -> Search:
+    """Bisect the ranks 1, ..., m (or the grid): looser after a pass, stricter after a failure."""
+    by_rank = _by_rank(n, np.arange(1, n[-1] + 1)) if starts else np.arange(len(n))
+    looks = max(1, math.ceil(math.log2(len(by_rank))))
+    low, high = 0, len(by_rank) - 1
+    tested, passed = [], []
+    for _ in range(looks):
+        middle = math.ceil((low + high) / 2)
+        candidate = by_rank[middle]
+        tested.append(candidate)
+        if p_value[candidate] <= delta / looks:
+            passed.append(candidate)
+            low = middle
+        else:
+            high = middle
+    return Search(np.array(tested, dtype=np.intp), np.array(passed, dtype=np.intp), delta / looks)
+
+
+RISK_CONTROL: dict[str, Callable[[Floats, NDArray[Any], list[int], float], Search]] = {
+    "fixed_sequence": _fixed_sequence,
+    "sgr": _sgr,
+}
