@@ -130,7 +130,11 @@ def run(cell: Cell) -> Iterator[dict[str, Any]]:
         scores[name] = score(cell.test), score(cell.ood)
     best = min(scores, key=lambda name: ausrt(scores[name][0], wrong, scores[name][1], envelope=False))
     s_id, s_ood = scores[best]
-    yield {"method": "best single", "plugin": 100 * ausrt(s_id, wrong, s_ood, envelope=False), "auroc": auroc(s_id, s_ood)}
+    yield {
+        "method": "best single",
+        "plugin": 100 * ausrt(s_id, wrong, s_ood, envelope=False),
+        "auroc": auroc(s_id, s_ood),
+    }
     k_id, k_ood = scores["knn"]
     yield {"method": "SIRC", "plugin": 100 * plugin_curve("sirc", r_id, k_id, wrong, r_ood, k_ood, alpha=0.5).area}
     clean = cell.mixture[cell.is_ood]
@@ -185,7 +189,9 @@ def table(rows: list[dict[str, str]]) -> str:
     lines = []
     for (name, n, pi), methods in sorted(groups.items(), key=lambda item: (item[0][0], -item[0][1], -item[0][2])):
         lines += ["", f"{name}, n = {n or 'all'}, pi = {pi:g}  ({len(methods['MSP'])} seeds)"]
-        lines.append(f"{'':13s} {'plug-in':>13s} {'tuned':>6s} {'cal. r':>6s} {'AUROC':>6s} {'pi_hat':>13s} {'sec':>5s} {'/oracle':>8s}")
+        lines.append(
+            f"{'':13s} {'plug-in':>13s} {'tuned':>6s} {'cal. r':>6s} {'AUROC':>6s} {'pi_hat':>13s} {'sec':>5s} {'/oracle':>8s}"
+        )
         oracle = np.mean([float(row["plugin"]) for row in methods.get("clean oracle", [])] or [np.nan])
         for method in METHODS:
             if method not in methods:
@@ -210,7 +216,9 @@ def main(quick: bool | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, two sets, two shares")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with cifar10_resnet56/ and clinc150/")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "poscod_ratio_quality.csv")
-    parser.add_argument("--minutes", type=float, default=np.inf, help="stop after so many minutes; run again to continue")
+    parser.add_argument(
+        "--minutes", type=float, default=np.inf, help="stop after so many minutes; run again to continue"
+    )
     options = parser.parse_args([] if quick is not None else None)
     options.quick = options.quick or bool(quick)
     if not (options.data / "cifar10_resnet56").is_dir():
@@ -241,7 +249,11 @@ def main(quick: bool | None = None) -> None:
         ours = next(row for row in new if row["method"] == "ours")
         print(f"{name} n={n} pi={pi} seed={seed}: ours {ours['plugin']:.2f} in {ours['seconds']:.1f} s", flush=True)
     chosen = set(wanted)
-    print(table([r for r in read_cache(options.cache) if (r["set"], int(r["n"]), float(r["pi"]), int(r["seed"])) in chosen]))
+    print(
+        table(
+            [r for r in read_cache(options.cache) if (r["set"], int(r["n"]), float(r["pi"]), int(r["seed"])) in chosen]
+        )
+    )
 
 
 if __name__ == "__main__":

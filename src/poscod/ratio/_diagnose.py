@@ -1,0 +1,276 @@
+"""Checks of a fitted ratio without a single OOD label, as a dictionary and as a table for people.
+
+Convention: the rows given are **held out** (not used to fit the ratio). ``rho = p_U / p_I = 1 - pi + pi g``; for the true
+ratio E_U[1 / rho] = 1 and E_ID[g] = 1, and in every bin of rho the share of unlabelled rows is what rho says.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, TypedDict
+
+import numpy as np
+from scipy.special import expit, logit
+from scipy.stats import binomtest, chi2_contingency, norm
+
+from poscod._validation import Floats, check_count, check_number
+from poscod.exceptions import InvalidInputError
+from poscod.ratio._evidence import logit_evidence
+from poscod.ratio._ratio import Ratio
+from poscod.ratio._rows import Rows, as_rows, columns_of
+from poscod.ratio._warnings import ClassPriorShiftWarning, SeenByClassifierWarning
+
+# A class mix that differs by more than this (total variation, confident half) is a shift and not a flicker.
+SHIFT = 0.05
+P_LIMIT = 1e-3
+
+
+class Bin(TypedDict):
+    """One bin of rows with similar rho."""
+
+    n_id: int
+    n_unlabeled: int
+    predicted: float
+    observed: float
+    low: float
+    high: float
+
+
+class Diagnosis(TypedDict):
+    """What `diagnose` returns; `findings` holds the names of checks that failed."""
+
+    n_id: int
+    n_unlabeled: int
+    ood_prior: float
+    ood_prior_interval: tuple[float, float]
+    ood_prior_lower_bound: float
+    log_loss: float
+    log_loss_constant: float
+    mean_inverse_rho: tuple[float, float]
+    mean_ratio_id: tuple[float, float]
+    reliability: list[Bin]
+    expected_ood: float
+    effective_ood: float
+    flips: float
+    class_shift: float | None
+    findings: list[str]
+
+
+def diagnose(ratio: Ratio, X_id: Any, X_unlabeled: Any, *, n_bins: int = 10, level: float = 0.95) -> Diagnosis:
+    """Check a fitted ratio on held-out ID and unlabelled rows.
+
+    Parameters
+    ----------
+    ratio : Ratio
+        Fitted estimator with an OOD prior in [0, 1].
+    X_id, X_unlabeled : array-like or Activations
+        Rows not used to fit the ratio; ID rows with labels allow one more check.
+    n_bins : int, default=10
+        Bins of the reliability table.
+    level : float in (0, 1), default=0.95
+        Level of the intervals and of the findings.
+
+    Returns
+    -------
+    diagnosis : dict
+        ``log_loss`` of z (labelled or not) beside that of a constant; ``mean_inverse_rho`` and ``mean_ratio_id`` as (value, standard
+        error), both 1 for the true ratio; ``reliability`` bins of p(z = U | x) with intervals; ``expected_ood`` and ``effective_ood``
+        rows in the mixture; ``flips``, the share of unlabelled rows that change between "more likely OOD" and "more likely
+        ID" when the prior moves within its interval; ``findings``, names of checks that failed.
+
+    Warns
+    -----
+    SeenByClassifierWarning
+        Labelled ID rows are predicted far better than the network's own confidence on the traffic allows.
+    ClassPriorShiftWarning
+        The mix of predicted classes differs between ID rows and traffic where both are confidently ID.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from poscod.ratio import CorrectedSigmoid
+    >>> rng = np.random.default_rng(0)
+    >>> def mixture(): return np.vstack([rng.normal(0, 1, (700, 2)), rng.normal(4, 1, (300, 2))])
+    >>> est = CorrectedSigmoid().fit(rng.normal(0, 1, (1000, 2)), mixture())
+    >>> diagnose(est, rng.normal(0, 1, (1000, 2)), mixture())["findings"]
+    []
+    """
+    check_count(n_bins, "n_bins", 2)
+    check_number(level, "level", 0.0, 1.0, closed="neither")
+    rows_id = as_rows(X_id, "X_id", minimum=2)
+    rows_u = as_rows(X_unlabeled, "X_unlabeled", minimum=2, like=columns_of(rows_id))
+    log_id, log_u = ratio.log_ratio(X_id), ratio.log_ratio(X_unlabeled)
+    pi = ratio.ood_prior_
+    if not 0.0 <= pi <= 1.0:
+        raise InvalidInputError(f"ratio must estimate an OOD prior, got {type(ratio).__name__} with ood_prior_ = {pi}.")
+    rho_id, rho_u = _log_rho(log_id, pi), _log_rho(log_u, pi)
+    odds = float(np.log(len(rho_u) / len(rho_id)))
+    p = expit(np.r_[rho_id, rho_u] + odds)
+    z = np.repeat([False, True], [len(rho_id), len(rho_u)])
+    share = float(z.mean())
+    posterior = expit(log_u + logit(pi)) if 0.0 < pi < 1.0 else np.full(len(log_u), pi)
+    inverse = _mean(np.exp(-rho_u))
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean_g = _mean(np.exp(np.minimum(log_id, 300.0)))
+    interval = ratio.ood_prior_interval(level)
+    bins = _reliability(p, z, n_bins, level)
+    found: Diagnosis = {
+        "n_id": len(rho_id),
+        "n_unlabeled": len(rho_u),
+        "ood_prior": pi,
+        "ood_prior_interval": interval,
+        "ood_prior_lower_bound": ratio.ood_prior_lower_bound(level),
+        "log_loss": -float(np.mean(np.log(np.where(z, p, 1.0 - p).clip(1e-300)))),
+        "log_loss_constant": -float(share * np.log(share) + (1.0 - share) * np.log(1.0 - share)),
+        "mean_inverse_rho": inverse,
+        "mean_ratio_id": mean_g,
+        "reliability": bins,
+        "expected_ood": float(posterior.sum()),
+        "effective_ood": float(posterior.sum() ** 2 / max(float(np.sum(posterior**2)), 1e-300)),
+        "flips": _flips(log_u, pi, interval),
+        "class_shift": None,
+        "findings": [],
+    }
+    z_limit = float(norm.ppf(0.5 + 0.5 * level))
+    findings = found["findings"]
+    if found["log_loss"] > found["log_loss_constant"]:
+        findings.append("no_better_than_constant")
+    # A model error below one percent of the mean is no finding, however many rows resolve it.
+    if abs(inverse[0] - 1.0) > z_limit * inverse[1] + 0.01:
+        findings.append("inverse_rho_not_one")
+    outside = sum(not b["low"] <= b["predicted"] <= b["high"] for b in bins)
+    if outside > 0.3 * len(bins):
+        findings.append("unreliable_bins")
+    if found["expected_ood"] < 30.0:
+        findings.append("few_ood_rows")
+    if rows_id.network:
+        _check_network(rows_id, rows_u, posterior, found)
+    return found
+
+
+def format_diagnosis(found: Diagnosis) -> str:
+    """Return a diagnosis as a text table.
+
+    Parameters
+    ----------
+    found : dict
+        Result of `diagnose`.
+
+    Returns
+    -------
+    text : str
+    """
+    low, high = found["ood_prior_interval"]
+    rows = [
+        ("rows", f"{found['n_id']} ID, {found['n_unlabeled']} unlabelled"),
+        (
+            "OOD prior",
+            f"{found['ood_prior']:.3f} in [{low:.3f}, {high:.3f}], certified >= {found['ood_prior_lower_bound']:.3f}",
+        ),
+        ("log-loss of z", f"{found['log_loss']:.4f} (constant {found['log_loss_constant']:.4f})"),
+        ("E_U[1 / rho]", f"{found['mean_inverse_rho'][0]:.3f} +- {found['mean_inverse_rho'][1]:.3f} (should be 1)"),
+        ("E_ID[g]", f"{found['mean_ratio_id'][0]:.3f} +- {found['mean_ratio_id'][1]:.3f} (should be 1)"),
+        ("OOD rows", f"{found['expected_ood']:.0f} expected, {found['effective_ood']:.0f} effective"),
+        ("decisions that depend on the prior", f"{100 * found['flips']:.1f} %"),
+        ("findings", ", ".join(found["findings"]) or "none"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {value}" for name, value in rows]
+    lines += ["", "p(z = U)  predicted  observed  interval"]
+    lines += [
+        f"{i:8d}  {b['predicted']:9.3f}  {b['observed']:8.3f}  [{b['low']:.3f}, {b['high']:.3f}]"
+        for i, b in enumerate(found["reliability"], start=1)
+    ]
+    return "\n".join(lines)
+
+
+def _log_rho(log_g: Floats, pi: float) -> Floats:
+    """Return log(1 - pi + pi g)."""
+    if pi == 0.0:
+        return np.zeros(len(log_g))
+    if pi == 1.0:
+        return log_g
+    return np.asarray(np.logaddexp(np.log1p(-pi), np.log(pi) + log_g))
+
+
+def _mean(values: Floats) -> tuple[float, float]:
+    return float(values.mean()), float(values.std() / np.sqrt(len(values)))
+
+
+def _reliability(p: Floats, z: Any, n_bins: int, level: float) -> list[Bin]:
+    """Return bins of equal size in p(z = U | x) with exact intervals of the observed share."""
+    order = np.argsort(p, kind="stable")
+    bins: list[Bin] = []
+    for part in np.array_split(order, n_bins):
+        if not len(part):
+            continue
+        k = int(z[part].sum())
+        ends = binomtest(k, len(part)).proportion_ci(level, method="exact")
+        bins.append(
+            {
+                "n_id": len(part) - k,
+                "n_unlabeled": k,
+                "predicted": float(p[part].mean()),
+                "observed": k / len(part),
+                "low": float(ends.low),
+                "high": float(ends.high),
+            }
+        )
+    return bins
+
+
+def _flips(log_g: Floats, pi: float, interval: tuple[float, float]) -> float:
+    """Return the share of rows whose more likely side depends on where in its interval the prior lies."""
+    if not 0.0 < pi < 1.0:
+        return 0.0
+    # The likelihood fixes pi g, not g: with another prior, log g moves by the opposite amount before the odds are taken.
+    sides = []
+    for other in interval:
+        other = float(np.clip(other, 1e-6, 1.0 - 1e-6))
+        sides.append(log_g + np.log(pi) - np.log1p(-other) > 0.0)
+    return float(np.mean(sides[0] != sides[1]))
+
+
+def _check_network(rows_id: Rows, rows_u: Rows, posterior: Floats, found: Diagnosis) -> None:
+    """Look for training rows among the ID rows and for a shift of the class mix."""
+    assert rows_id.logits is not None
+    assert rows_u.logits is not None
+    doubt_id, doubt_u = (np.exp(logit_evidence(logits)[:, 2]) for logits in (rows_id.logits, rows_u.logits))
+    if rows_id.labels is not None and (rows_id.labels >= 0).all():
+        wrong = int(np.sum(np.asarray(rows_id.logits).argmax(axis=1) != rows_id.labels))
+        expected = float(np.average(doubt_u, weights=np.maximum(1.0 - posterior, 1e-12)))
+        if (
+            wrong < 0.25 * expected * len(rows_id)
+            and binomtest(wrong, len(rows_id), min(expected, 1.0)).pvalue < P_LIMIT
+        ):
+            found["findings"].append("seen_by_classifier")
+            warnings.warn(
+                f"X_id has {wrong} errors in {len(rows_id)} rows where the traffic suggests {expected * len(rows_id):.0f}: these look "
+                "like rows the classifier was trained on; use held-out rows.",
+                SeenByClassifierWarning,
+                stacklevel=3,
+            )
+    classes = rows_id.logits.shape[1]
+    cut = float(np.median(doubt_id))
+    counts = np.stack(
+        [
+            np.bincount(np.asarray(rows.logits)[doubt <= cut].argmax(axis=1), minlength=classes)
+            for rows, doubt in ((rows_id, doubt_id), (rows_u, doubt_u))
+        ]
+    )
+    seen = counts[:, counts.sum(axis=0) > 0]
+    if seen.shape[1] < 2 or (seen.sum(axis=1) == 0).any():
+        return
+    mix = seen / seen.sum(axis=1, keepdims=True)
+    shift = float(0.5 * np.abs(mix[0] - mix[1]).sum())
+    found["class_shift"] = shift
+    if shift > SHIFT and chi2_contingency(seen).pvalue < P_LIMIT:
+        found["findings"].append("class_prior_shift")
+        warnings.warn(
+            f"The mix of confidently predicted classes differs between X_id and X_unlabeled (total variation "
+            f"{shift:.2f}): part of ood_prior_ may be a shift of classes; reweight X_id with sample_weight_id.",
+            ClassPriorShiftWarning,
+            stacklevel=3,
+        )

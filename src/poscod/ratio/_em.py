@@ -1,0 +1,184 @@
+"""EMRatio: the latent-variable likelihood of the mixture around any classifier that takes sample weights.
+
+Convention: an unlabelled row is OOD with probability ``pi g / (1 - pi + pi g)`` (E-step, from a model that has not seen the
+row) and enters the fit twice, as OOD and as ID with those weights (M-step). ``log g = logit q(x) + log((1 - pi_U pi) /
+(pi_U pi))`` with q the classifier's probability of OOD.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
+
+from poscod._validation import Floats, check_choice, check_count, check_number
+from poscod.exceptions import InvalidInputError
+from poscod.ratio._crossfit import Table, held_out_loss
+from poscod.ratio._prior import PRIORS, acceptance
+from poscod.ratio._ratio import Ratio
+from poscod.ratio._rows import Rows, content_folds, row_hash
+from poscod.ratio._strong import recalibrate
+
+# Probabilities of trees reach 0 and 1; a log-ratio beyond +-14 is not learned from rows.
+CLIP = 1e-6
+
+
+@final
+class EMRatio(Ratio):
+    """Likelihood ratio by expectation-maximisation around a scikit-learn classifier.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Has ``fit(X, y, sample_weight)`` and ``predict_proba``; it is cloned, never changed.
+    ood_prior : float in (0, 1) or None, default=None
+        Known share of OOD rows in the mixture; None estimates it on out-of-sample scores.
+    prior : {"mean", "bbe", "lcb_grid", "blanchard", "scott"}, default="mean"
+        Estimator of the share (key of `PRIORS`). It is not part of the likelihood: with a flexible classifier the
+        likelihood does not determine it.
+    max_iter : int, default=10
+        Most EM steps; they stop early when the held-out likelihood no longer improves.
+    n_folds : int, default=5
+        Folds of cross-fitting.
+    random_state : int, default=0
+        Seeds the folds.
+
+    Attributes
+    ----------
+    ood_prior_ : float
+    models_ : list of fitted classifiers
+        One per fold; log_ratio is the mean over them, recalibrated on held-out rows.
+    n_iter_ : int
+        EM step that was kept; 0 is the start (ID against mixture, constant subtracted).
+    losses_ : list of float
+        Held-out log-loss of every step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X_id = rng.normal(0, 1, (1000, 2))
+    >>> X_unlabeled = np.vstack([rng.normal(0, 1, (700, 2)), rng.normal(4, 1, (300, 2))])
+    >>> est = EMRatio(LogisticRegression()).fit(X_id, X_unlabeled)
+    >>> abs(est.ood_prior_ - 0.3) < 0.05
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        ood_prior: float | None = None,
+        prior: str = "mean",
+        max_iter: int = 10,
+        n_folds: int = 5,
+        random_state: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.ood_prior = ood_prior
+        self.prior = prior
+        self.max_iter = max_iter
+        self.n_folds = n_folds
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        if not hasattr(self.estimator, "predict_proba") or not has_fit_parameter(self.estimator, "sample_weight"):
+            raise InvalidInputError(
+                "estimator must have predict_proba and a fit that takes sample_weight, got "
+                f"{type(self.estimator).__name__}: e.g. HistGradientBoostingClassifier() or LogisticRegression()."
+            )
+        if self.ood_prior is not None:
+            check_number(self.ood_prior, "ood_prior", 0.0, 1.0, closed="neither")
+        check_choice(self.prior, "prior", PRIORS)
+        check_count(self.max_iter, "max_iter", 0)
+        check_count(self.n_folds, "n_folds", 2)
+        check_count(self.random_state, "random_state", 0)
+
+    def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
+        if min(len(rows_id), len(rows_u)) < 4 * self.n_folds:
+            raise InvalidInputError(
+                f"X_id and X_unlabeled must have at least {4 * self.n_folds} rows each to be cross-fitted in "
+                f"{self.n_folds} folds, got {len(rows_id)} and {len(rows_u)}: add rows."
+            )
+        seed = self.random_state
+        folds = content_folds(row_hash(rows_id.features, seed), row_hash(rows_u.features, seed), self.n_folds)
+        fold = np.concatenate(folds)
+        order = np.argsort(fold, kind="stable")
+        x = np.concatenate([rows_id.features, rows_u.features])[order]
+        fold = fold[order]
+        z = np.repeat([False, True], [len(rows_id), len(rows_u)])[order]
+        weight = np.concatenate([weight_id, weight_u])[order]
+        table = Table(x, z, weight, np.searchsorted(fold, np.arange(self.n_folds + 1)))
+        odds = table.log_odds_u
+        # Start: ID against mixture gives rho = p_U / p_I; g = (rho - (1 - pi)) / pi, cut at a small positive number.
+        models, score = self._cross_fit(x, z.astype(np.float64), weight, fold)
+        rho = score - odds
+        pi = self.ood_prior
+        if pi is None:
+            rule = PRIORS[self.prior]
+            pi = rule(acceptance(rho[~z], rho[z], weight[~z], weight[z]))
+            pi = float(np.clip(pi, 1e-3, 0.999))
+        # In units of u: u = log g + odds + log pi, and e^u = odds * (rho - (1 - pi)).
+        u = odds + np.log(np.maximum(np.exp(np.minimum(rho, 50.0)) - (1.0 - pi), 0.01 * pi))
+        shift = odds + float(np.log(pi))
+        self.losses_ = [held_out_loss(u, table, pi)]
+        kept: tuple[int, list[Any], Floats] = (0, models, u)
+        for step in range(1, self.max_iter + 1):
+            log_g = u - shift
+            posterior = np.where(z, expit(log_g + logit(pi)), 0.0)
+            models, score = self._cross_fit(x, posterior, weight, fold)
+            # The stacked sample has OOD mass pi_U pi and ID mass 1 - pi_U pi.
+            mass = pi / (1.0 + np.exp(-odds))
+            u = score + float(np.log((1.0 - mass) / mass)) + shift
+            self.losses_.append(held_out_loss(u, table, pi))
+            if self.losses_[-1] < min(self.losses_[:-1]):
+                kept = (step, models, u)
+            elif step - kept[0] >= 2:
+                break
+        self.n_iter_, self.models_, u = kept
+        self.kappa_, self.shift_ = recalibrate(u, table, pi)
+        self._start = self.n_iter_ == 0
+        self._offsets = (odds, shift, float(np.log((1.0 - pi / (1.0 + np.exp(-odds))) / (pi / (1.0 + np.exp(-odds))))))
+        self.ood_prior_ = pi
+        u = self.kappa_ * u + self.shift_
+        self.acceptance_ = acceptance(u[~z], u[z], weight[~z], weight[z])
+
+    def _cross_fit(self, x: NDArray[Any], ood: Floats, weight: Floats, fold: NDArray[Any]) -> tuple[list[Any], Floats]:
+        """Fit on the rows outside each fold with soft labels; return models and out-of-sample logits."""
+        models, score = [], np.empty(len(x))
+        for k in range(self.n_folds):
+            train, test = fold != k, fold == k
+            soft = np.flatnonzero(train & (ood > 0.0))
+            hard = np.flatnonzero(train & (ood < 1.0))
+            rows = np.concatenate([hard, soft])
+            label = np.repeat([0, 1], [len(hard), len(soft)])
+            mass = np.concatenate([weight[hard] * (1.0 - ood[hard]), weight[soft] * ood[soft]]) * len(x)
+            model = clone(self.estimator).fit(x[rows], label, sample_weight=mass)
+            models.append(model)
+            if test.any():
+                score[test] = _logit(model, x[test])
+        return models, score
+
+    def _log_ratio(self, rows: Rows) -> Floats:
+        odds, shift, constant = self._offsets
+        score = np.mean([_logit(model, rows.features) for model in self.models_], axis=0)
+        if self._start:
+            pi = self.ood_prior_
+            u = odds + np.log(np.maximum(np.exp(np.minimum(score - odds, 50.0)) - (1.0 - pi), 0.01 * pi))
+        else:
+            u = score + constant + shift
+        return np.asarray(self.kappa_ * u + self.shift_ - shift)
+
+
+def _logit(model: Any, x: NDArray[Any]) -> Floats:
+    """Return the classifier's log-odds of the OOD class, cut where trees claim certainty."""
+    probability = np.asarray(model.predict_proba(x), dtype=np.float64)
+    column = int(np.flatnonzero(np.asarray(model.classes_) == 1)[0])
+    return np.asarray(logit(np.clip(probability[:, column], CLIP, 1.0 - CLIP)))

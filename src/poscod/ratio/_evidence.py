@@ -1,0 +1,202 @@
+"""ID-only evidence: numbers that say how unlike ID data a row is, before any OOD row has been seen.
+
+Convention: every column is an uncertainty (higher = less like ID) on a logarithmic or linear scale that keeps it
+finite. A bank holds ID rows and must not contain the row it scores (a bank that has seen a row calls it familiar).
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from poscod._validation import Floats
+from poscod.ratio._rows import Rows
+
+LOGIT_COLUMNS = ("energy", "max_logit", "log_one_minus_msp", "log_entropy", "margin")
+NORM_COLUMNS = ("log_l1_norm", "log_l2_norm")
+BANK_COLUMNS = ("knn", "mahalanobis", "residual", "mahalanobis_predicted", "mahalanobis_global")
+# Two views that fail in different ways, what the head says and where the features lie, weigh the same in the
+# consensus; within the second, the nearest neighbours count twice because they assume no shape.
+HEAD_VIEW = {"energy": 1.0, "max_logit": 1.0, "log_one_minus_msp": 1.0}
+PLACE_VIEW = {"knn": 2.0, "mahalanobis": 1.0, "residual": 1.0}
+
+NEIGHBOURS = 10
+BANK_ROWS = 4000
+MOMENT_ROWS = 20000
+QUERY_ROWS = 4096
+TINY = 1e-12
+
+
+def logit_evidence(logits: NDArray[Any]) -> Floats:
+    """Return energy, max logit, log(1 - MSP), log entropy and margin as uncertainties.
+
+    Parameters
+    ----------
+    logits : ndarray of shape (n, K)
+
+    Returns
+    -------
+    evidence : ndarray of shape (n, 5)
+    """
+    z = np.asarray(logits, dtype=np.float64)
+    total = logsumexp(z, axis=1)
+    top = z.argmax(axis=1)
+    best = z[np.arange(len(z)), top]
+    log_p = z - total[:, None]
+    entropy = -np.einsum("ij,ij->i", np.exp(log_p), log_p)
+    others = z.copy()
+    others[np.arange(len(z)), top] = -np.inf
+    if z.shape[1] > 1:
+        rest, second = logsumexp(others, axis=1) - total, others.max(axis=1)
+    else:
+        rest, second = np.zeros(len(z)), best
+    return np.stack([-total, -best, np.maximum(rest, -60.0), np.log(np.maximum(entropy, 1e-26)), second - best], axis=1)
+
+
+def norm_evidence(features: NDArray[Any]) -> Floats:
+    """Return the logarithms of the L1 and L2 norm; their direction is left to the data.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n, d)
+
+    Returns
+    -------
+    evidence : ndarray of shape (n, 2)
+    """
+    l1 = np.abs(features).sum(axis=1, dtype=np.float64)
+    l2 = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
+    return -np.log(np.maximum(np.stack([l1, l2], axis=1), TINY))
+
+
+@dataclass(frozen=True)
+class Bank:
+    """ID rows seen from three sides: neighbours, class means under one covariance, principal subspace."""
+
+    neighbours: NDArray[Any]
+    unit: bool
+    centre: Floats
+    scale: Floats
+    means: Floats
+    whitening: Floats
+    whitening_global: Floats
+    minor: Floats
+
+    def place(self, rows: Rows) -> Floats:
+        """Return the bank's columns for some rows, in blocks.
+
+        Parameters
+        ----------
+        rows : Rows
+
+        Returns
+        -------
+        evidence : ndarray of shape (n, 5) with logits, (n, 3) without
+        """
+        parts = [self._place(rows[start : start + QUERY_ROWS]) for start in range(0, len(rows), QUERY_ROWS)]
+        return np.concatenate(parts) if parts else np.zeros((0, 5 if rows.network else 3))
+
+    def _place(self, rows: Rows) -> Floats:
+        x = (np.asarray(rows.features) - self.centre.astype(rows.features.dtype)) * self.scale.astype(
+            rows.features.dtype
+        )
+        near = self._neighbour_distance(_unit(np.asarray(rows.features)) if self.unit else x)
+        points = (x @ self.whitening.astype(x.dtype)).astype(np.float64)
+        square = np.einsum("ij,ij->i", points, points)[:, None]
+        to_class = square - 2.0 * points @ self.means.T + np.einsum("ij,ij->i", self.means, self.means)
+        to_class = np.maximum(to_class, TINY)
+        outside = x @ self.minor.astype(x.dtype)
+        residual = np.einsum("ij,ij->i", outside, outside, dtype=np.float64)
+        columns = [near, np.log(to_class.min(axis=1)), 0.5 * np.log(np.maximum(residual, TINY))]
+        if rows.logits is not None:
+            predicted = np.asarray(rows.logits).argmax(axis=1)
+            around = x @ self.whitening_global.astype(x.dtype)
+            spread = np.einsum("ij,ij->i", around, around, dtype=np.float64)
+            columns += [np.log(to_class[np.arange(len(x)), predicted]), np.log(np.maximum(spread, TINY))]
+        return np.stack(columns, axis=1)
+
+    def _neighbour_distance(self, x: NDArray[Any]) -> Floats:
+        """Return the log of the mean squared distance to the nearest rows of the bank."""
+        k = min(NEIGHBOURS, len(self.neighbours))
+        half = 0.5 * np.einsum("ij,ij->i", self.neighbours, self.neighbours)
+        closeness = x @ self.neighbours.T
+        closeness -= half
+        best = np.partition(closeness, len(self.neighbours) - k, axis=1)[:, -k:].astype(np.float64)
+        square = np.einsum("ij,ij->i", x, x, dtype=np.float64)
+        # Float32 products resolve squared distances down to about 1e-6 of the squared norm.
+        return np.log(np.maximum(square - 2.0 * best.mean(axis=1), 1e-6 * square + TINY))
+
+
+def fit_bank(rows: Rows) -> Bank:
+    """Fit a bank on ID rows.
+
+    Parameters
+    ----------
+    rows : Rows of n ID rows, in an order that carries no meaning
+        Classes are the predicted ones; without logits all rows are one class.
+
+    Returns
+    -------
+    bank : Bank
+    """
+    features = np.asarray(rows.features[:MOMENT_ROWS], dtype=np.float64)
+    centre = features.mean(axis=0)
+    spread = features.std(axis=0)
+    spread[spread <= 1e-6 * np.abs(centre) + TINY] = np.inf
+    # A network's features share a scale that means something; columns of a table do not.
+    if rows.network:
+        known = spread[np.isfinite(spread)]
+        scale = np.full_like(spread, 1.0 / np.sqrt(np.mean(known**2)) if len(known) else 1.0)
+    else:
+        scale = 1.0 / spread
+    x = (features - centre) * scale
+    if rows.logits is None:
+        label, k = np.zeros(len(x), dtype=np.int64), 1
+    else:
+        label, k = np.asarray(rows.logits[:MOMENT_ROWS]).argmax(axis=1), rows.logits.shape[1]
+    count = np.bincount(label, minlength=k)
+    means = (label[None, :] == np.arange(k)[:, None]).astype(np.float64) @ x
+    # One pseudo-row at the grand mean (zero here): a class without rows stays where all rows are.
+    means /= (count + 1.0)[:, None]
+    inside = x - means[label]
+    values, vectors = np.linalg.eigh(x.T @ x / len(x))
+    # The subspace that holds 90 % of the variance is "principal"; at least one direction stays outside it.
+    share = np.cumsum(values) / max(float(values.sum()), TINY)
+    minor = vectors[:, : max(1, int(np.searchsorted(share, 0.1)))]
+    whitening = _whitening(inside)
+    bank_features = np.asarray(rows.features[:BANK_ROWS])
+    neighbours = _unit(bank_features) if rows.network else ((bank_features - centre) * scale)
+    return Bank(
+        np.asarray(neighbours, dtype=rows.features.dtype),
+        rows.network,
+        centre,
+        scale,
+        means @ whitening,
+        whitening,
+        _whitening(x) if rows.network else whitening,
+        minor,
+    )
+
+
+def _whitening(x: Floats) -> Floats:
+    """Return V with V V^T the inverse of the covariance, shrunk towards a sphere by d / (n + d)."""
+    n, d = x.shape
+    covariance = x.T @ x / n
+    shrink = d / (n + d)
+    level = float(np.trace(covariance)) / d
+    covariance *= 1.0 - shrink
+    covariance[np.diag_indices(d)] += shrink * level + TINY
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors / np.sqrt(np.maximum(values, TINY)))
+
+
+def _unit(x: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of norm one in their own dtype."""
+    norm = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
+    return np.asarray(x / np.maximum(norm, TINY).astype(x.dtype)[:, None])

@@ -1,0 +1,218 @@
+"""The corrected-sigmoid likelihood and its maximisation.
+
+Convention: ``u(x) = theta^T phi(x) + b`` is the log-odds of "OOD and unlabelled" against "ID and labelled",
+``p(z = I | x) = 1 / (1 + a + exp(u))`` with ``a = pi_U / (1 - pi_U) * (1 - pi)``; everything is computed in log
+space, and the objective is the weighted mean of the negative log-likelihood plus ``0.5 * sum(l2_j theta_j^2)``.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from poscod._validation import Floats
+from poscod.ratio._design import Columns
+
+# Below this the estimate is the edge of the parameter space, not a number: a start must be able to leave it.
+PI_FLOOR = 1e-6
+# A further start is followed to its end only if it comes this close to the best objective in a few iterations.
+TRIAL, TRIAL_GAP = 10, 1e-5
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted ``u``: coefficients on standardised columns, intercept, prior and the objective reached."""
+
+    theta: Floats
+    intercept: float
+    pi: float
+    objective: float
+
+
+def log_a(pi: float, log_odds_u: float) -> float:
+    """Return log a = log(pi_U / (1 - pi_U)) + log(1 - pi); -inf at pi = 1.
+
+    Parameters
+    ----------
+    pi : float in (0, 1]
+        OOD prior.
+    log_odds_u : float
+        log(pi_U / (1 - pi_U)), the log-odds of a training row being unlabelled.
+
+    Returns
+    -------
+    log_a : float
+    """
+    return log_odds_u + (np.log1p(-pi) if pi < 1.0 else -np.inf)
+
+
+def row_losses(u: Floats, unlabeled: NDArray[np.bool_], la: float) -> tuple[Floats, Floats]:
+    """Return the negative log-likelihood of each row and its derivative with respect to u.
+
+    Parameters
+    ----------
+    u : ndarray of shape (n,)
+    unlabeled : ndarray of shape (n,), bool
+        True for rows of the mixture (z = U), False for labelled ID rows (z = I).
+    la : float
+        log a.
+
+    Returns
+    -------
+    loss, slope : ndarray of shape (n,)
+    """
+    top = np.logaddexp(0.0, la)  # log(1 + a)
+    loss = np.logaddexp(top, u)
+    slope = expit(u - top)
+    if np.isneginf(la):
+        loss[unlabeled] -= u[unlabeled]
+        slope[unlabeled] -= 1.0
+    else:
+        loss[unlabeled] -= np.logaddexp(la, u[unlabeled])
+        slope[unlabeled] -= expit(u[unlabeled] - la)
+    return loss, slope
+
+
+def _prior_slope(u: Floats, unlabeled: NDArray[np.bool_], weight: Floats, la: float, pi: float) -> float:
+    """Return the derivative of the weighted loss with respect to logit(pi), since da/dlogit(pi) = -a pi."""
+    top = np.logaddexp(0.0, la)
+    total = float(weight @ np.exp(la - np.logaddexp(top, u)))
+    mixed = float(weight[unlabeled] @ expit(la - u[unlabeled]))
+    return -pi * (total - mixed)
+
+
+def objective(
+    params: Floats,
+    design: Columns,
+    unlabeled: NDArray[np.bool_],
+    weight: Floats,
+    l2: Floats,
+    log_odds_u: float,
+    pi: float | None,
+    offset: Floats | None = None,
+) -> tuple[float, Floats]:
+    """Return the penalised mean negative log-likelihood and its gradient.
+
+    Parameters
+    ----------
+    params : ndarray of shape (d + 1,) or (d + 2,)
+        theta, intercept and, for a joint fit, logit(pi).
+    design : Columns
+        Standardised columns of n rows.
+    unlabeled : ndarray of shape (n,), bool
+    weight : ndarray of shape (n,)
+        Row weights that sum to one.
+    l2 : ndarray of shape (d,)
+        Penalty of each coefficient.
+    log_odds_u : float
+        log(pi_U / (1 - pi_U)).
+    pi : float or None
+        Fixed OOD prior; None estimates it jointly.
+    offset : ndarray of shape (n,), default=None
+        Known part of u.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray like params
+    """
+    d = design.n_columns
+    theta, intercept = params[:d], params[d]
+    prior = float(expit(params[d + 1])) if pi is None else pi
+    la = log_a(prior, log_odds_u)
+    value, prior_slope = 0.0, 0.0
+    gradient = np.zeros(len(params))
+    for rows, block in design.blocks():
+        z, w = unlabeled[rows], weight[rows]
+        u = (block @ theta.astype(block.dtype)).astype(np.float64) + intercept
+        if offset is not None:
+            u += offset[rows]
+        loss, slope = row_losses(u, z, la)
+        slope *= w
+        value += float(w @ loss)
+        gradient[:d] += block.T @ slope.astype(block.dtype)
+        gradient[d] += float(slope.sum())
+        if pi is None:
+            prior_slope += _prior_slope(u, z, w, la, prior)
+    value += 0.5 * float(l2 @ theta**2)
+    gradient[:d] += l2 * theta
+    if pi is None:
+        gradient[d + 1] = prior_slope
+    return value, gradient
+
+
+def fit_likelihood(
+    design: Columns,
+    unlabeled: NDArray[np.bool_],
+    weight: Floats,
+    l2: Floats,
+    *,
+    pi: float | None,
+    starts: Sequence[float] = (0.02, 0.1, 0.3, 0.7),
+    warm: Fit | None = None,
+    offset: Floats | None = None,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+) -> Fit:
+    """Maximise the penalised likelihood with L-BFGS.
+
+    Parameters
+    ----------
+    design, unlabeled, weight, l2, offset
+        As for `objective`.
+    pi : float or None
+        Fixed OOD prior; None estimates it jointly, from several starts because the likelihood is not convex
+        (errata 4): from small priors upwards, and the best objective is kept.
+    starts : sequence of float
+        Priors to start a joint fit from.
+    warm : Fit, default=None
+        Coefficients to start a fit with a fixed prior from.
+    max_iter, tol : int, float
+        Limits of L-BFGS: iterations, and largest component of the gradient of the mean loss (a tenth of it in joint
+        fits, where the prior moves along a flat valley).
+
+    Returns
+    -------
+    fit : Fit
+    """
+    d = design.n_columns
+    mass_u = float(weight[unlabeled].sum())
+    log_odds_u = float(logit(mass_u))
+    best: Fit | None = None
+    theta = np.zeros(d) if warm is None else warm.theta
+
+    def descend(first: Floats, iterations: int) -> tuple[Fit, Floats]:
+        result = minimize(
+            objective,
+            first,
+            args=(design, unlabeled, weight, l2, log_odds_u, pi, offset),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": iterations, "gtol": tol if pi is not None else 0.1 * tol, "ftol": 1e-9, "maxcor": 20},
+        )
+        prior = float(np.clip(expit(result.x[d + 1]), PI_FLOOR, 1.0)) if pi is None else pi
+        return Fit(result.x[:d].copy(), float(result.x[d]), prior, float(result.fun)), result.x
+
+    for start in starts if pi is None else (pi,):
+        first = np.zeros(d + (2 if pi is None else 1))
+        # Without a warm start g = 1 everywhere, the null model at this prior; later starts keep the direction found
+        # so far and only have to correct the prior.
+        first[:d] = theta
+        first[d] = log_odds_u + np.log(max(start, PI_FLOOR)) if warm is None else warm.intercept
+        if pi is None:
+            first[d + 1] = logit(start)
+        fit, end = descend(first, max_iter if best is None else min(TRIAL, max_iter))
+        if best is not None and fit.objective < best.objective + TRIAL_GAP and max_iter > TRIAL:
+            fit, end = descend(end, max_iter - TRIAL)
+        if best is None or fit.objective < best.objective:
+            best = fit
+        theta = best.theta
+    assert best is not None
+    return best

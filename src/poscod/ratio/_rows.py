@@ -1,0 +1,191 @@
+"""Inputs of a ratio: arrays or `Activations` become rows with features and, where known, logits.
+
+Convention: ID rows are rows the classifier was not trained on. Folds depend on the content of a row, never on its
+place: equal rows share a fold (a row is never scored by a bank that holds its copy) and shuffling the input changes
+nothing.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._validation import Floats, check_matrix, check_weight
+from poscod.activations import Activations
+from poscod.exceptions import InvalidInputError
+
+HASH_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Features of n rows and, from a network, their logits and labels."""
+
+    features: NDArray[Any]
+    logits: NDArray[Any] | None = None
+    labels: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __getitem__(self, index: Any) -> Rows:
+        return Rows(
+            self.features[index],
+            None if self.logits is None else self.logits[index],
+            None if self.labels is None else self.labels[index],
+        )
+
+    @property
+    def network(self) -> bool:
+        """Whether a network's logits are known."""
+        return self.logits is not None
+
+
+def as_rows(values: Any, name: str, *, like: dict[str, int] | None = None, minimum: int = 1) -> Rows:
+    """Check an input and return its rows.
+
+    Parameters
+    ----------
+    values : array-like of shape (n, d) or Activations
+        Activations without features use the logits as features.
+    name : str
+        Name of the argument, for the message.
+    like : dict of str to int, default=None
+        Number of columns of each part that the rows must have, from `columns_of`.
+    minimum : int, default=1
+        Smallest number of rows.
+
+    Returns
+    -------
+    rows : Rows
+    """
+    if isinstance(values, Activations):
+        rows = Rows(values.logits if values.features is None else values.features, values.logits, values.labels)
+    else:
+        if hasattr(values, "tocsr"):
+            raise InvalidInputError(
+                f"{name} must be a dense array or Activations, got a sparse matrix: pass {name}.toarray() or reduce "
+                "it first, e.g. with TruncatedSVD."
+            )
+        rows = Rows(check_matrix(values, name))
+    if len(rows) < minimum:
+        raise InvalidInputError(f"{name} must have at least {minimum} row{'s'[: minimum > 1]}, got {len(rows)}.")
+    if rows.features.shape[1] == 0:
+        raise InvalidInputError(f"{name} must have at least one column, got none.")
+    if like is not None:
+        check_like(rows, name, like)
+    return rows
+
+
+def columns_of(rows: Rows) -> dict[str, int]:
+    """Return the number of columns of features and, with a network, of logits.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    columns : dict of str to int
+    """
+    columns = {"features": int(rows.features.shape[1])}
+    if rows.logits is not None:
+        columns["logits"] = int(rows.logits.shape[1])
+    return columns
+
+
+def check_like(rows: Rows, name: str, like: dict[str, int]) -> None:
+    """Refuse rows of another kind or width.
+
+    Parameters
+    ----------
+    rows : Rows
+    name : str
+        Name of the argument, for the message.
+    like : dict of str to int
+        Columns of each part, from `columns_of`.
+    """
+    mine = columns_of(rows)
+    if mine.keys() != like.keys():
+        raise InvalidInputError(
+            f"{name} must be of the same kind as X_id: both with logits (Activations) or both without."
+        )
+    for part, count in like.items():
+        if mine[part] != count:
+            raise InvalidInputError(f"{name} must have {count} columns of {part} like X_id, got {mine[part]}.")
+
+
+def pair_weights(weight_id: Any, weight_unlabeled: Any, n_id: int, n_unlabeled: int) -> tuple[Floats, Floats]:
+    """Return row weights of both sides that sum to one in total.
+
+    Parameters
+    ----------
+    weight_id, weight_unlabeled : array-like or None
+        Non-negative row weights; None counts every row once.
+    n_id, n_unlabeled : int
+        Number of rows.
+
+    Returns
+    -------
+    weight_id, weight_unlabeled : ndarray
+    """
+    first = check_weight(weight_id, "sample_weight_id", n_id)
+    second = check_weight(weight_unlabeled, "sample_weight_unlabeled", n_unlabeled)
+    first = np.ones(n_id) if first is None else first
+    second = np.ones(n_unlabeled) if second is None else second
+    total = first.sum() + second.sum()
+    return first / total, second / total
+
+
+def row_hash(features: NDArray[Any], seed: int) -> NDArray[np.uint64]:
+    """Return a number per row that depends on its bytes only: equal rows, equal numbers.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n, d)
+    seed : int
+
+    Returns
+    -------
+    hash : ndarray of shape (n,), uint64
+    """
+    rng = np.random.default_rng(seed)
+    out = np.empty(len(features), dtype=np.uint64)
+    factors: NDArray[np.uint64] | None = None
+    for start in range(0, len(features), HASH_ROWS):
+        block = np.ascontiguousarray(features[start : start + HASH_ROWS]) + 0  # -0.0 and 0.0 are one value
+        words = block.view(np.uint32).reshape(len(block), -1).astype(np.uint64)
+        if factors is None:
+            factors = rng.integers(1, 2**63, size=words.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        # Integer arithmetic wraps around and is exact: no rounding that depends on the place of a row.
+        mixed = (words * factors).sum(axis=1, dtype=np.uint64)
+        mixed ^= mixed >> np.uint64(29)
+        out[start : start + HASH_ROWS] = mixed * np.uint64(0xBF58476D1CE4E5B9)
+    return out
+
+
+def content_folds(hash_id: NDArray[Any], hash_u: NDArray[Any], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Assign rows of both sides to k folds of nearly equal size, equal rows to the same fold.
+
+    Parameters
+    ----------
+    hash_id, hash_u : ndarray of shape (m,) and (n,)
+    k : int
+
+    Returns
+    -------
+    fold_id, fold_u : ndarray of int
+    """
+    rank_id = np.unique(hash_id, return_inverse=True)
+    # Unlabelled rows equal to an ID row follow it; the others are dealt out by their own rank.
+    unique_u, inverse_u = np.unique(hash_u, return_inverse=True)
+    place = np.searchsorted(rank_id[0], unique_u)
+    known = (place < len(rank_id[0])) & (rank_id[0][np.minimum(place, len(rank_id[0]) - 1)] == unique_u)
+    fold_of_u = np.cumsum(~known) % k
+    fold_of_u[known] = place[known] % k
+    return rank_id[1] % k, fold_of_u[inverse_u]

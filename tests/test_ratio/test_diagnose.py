@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from poscod import Activations
+from poscod.exceptions import InvalidInputError
+from poscod.ratio import (
+    WOODS,
+    ClassPriorShiftWarning,
+    CorrectedSigmoid,
+    SeenByClassifierWarning,
+    StandardSigmoid,
+    diagnose,
+    format_diagnosis,
+)
+
+
+def draw(rng, n, pi, d=3):
+    k = round(pi * n)
+    return np.vstack([rng.normal(size=(n - k, d)), 2.0 + rng.normal(size=(k, d))])
+
+
+@pytest.fixture(scope="module")
+def original():
+    rng = np.random.default_rng(7)
+    return CorrectedSigmoid().fit(draw(rng, 2000, 0.0), draw(rng, 2000, 0.3))
+
+
+@pytest.fixture
+def fitted(original):
+    return copy.copy(original)  # some tests break it on purpose
+
+
+def test_a_good_ratio_has_no_findings(rng, fitted):
+    found = diagnose(fitted, draw(rng, 2000, 0.0), draw(rng, 2500, 0.3))
+    assert found["findings"] == []
+    assert found["log_loss"] < found["log_loss_constant"]
+    assert found["mean_inverse_rho"][0] == pytest.approx(1.0, abs=0.05)
+    # Heavy-tailed: a finite sample of E_ID[g] misses its largest terms, so only the order of magnitude is a check.
+    assert 0.1 < found["mean_ratio_id"][0] < 2.0
+    assert found["expected_ood"] == pytest.approx(750, rel=0.15)
+    assert found["effective_ood"] <= 2500
+    assert sum(b["n_id"] + b["n_unlabeled"] for b in found["reliability"]) == 4500
+    assert 0.0 <= found["flips"] <= 0.2
+    assert found["class_shift"] is None
+
+
+def test_a_wrong_scale_is_found(rng, fitted):
+    fitted.model_ = (lambda model: lambda rows: model(rows) + 3.0)(fitted.model_)
+    found = diagnose(fitted, draw(rng, 2000, 0.0), draw(rng, 2500, 0.3))
+    assert "inverse_rho_not_one" in found["findings"]
+    assert "unreliable_bins" in found["findings"]
+
+
+def test_a_useless_ratio_is_found(rng, fitted):
+    fitted.model_ = (lambda model: lambda rows: -model(rows))(fitted.model_)
+    assert "no_better_than_constant" in diagnose(fitted, draw(rng, 2000, 0.0), draw(rng, 2500, 0.3))["findings"]
+
+
+def test_few_ood_rows_are_found(rng, fitted):
+    assert "few_ood_rows" in diagnose(fitted, draw(rng, 60, 0.0), draw(rng, 60, 0.3))["findings"]
+
+
+def test_table_for_people(rng, fitted):
+    text = format_diagnosis(diagnose(fitted, draw(rng, 500, 0.0), draw(rng, 500, 0.3), n_bins=4))
+    assert "OOD prior" in text
+    assert "E_U[1 / rho]" in text
+    assert len(text.splitlines()) == 8 + 2 + 4
+
+
+def network(rng, n, mix, noise=1.0):
+    label = rng.choice(4, size=n, p=mix)
+    features = (3.0 * np.eye(4)[label] + noise * rng.normal(size=(n, 4))).astype(np.float32)
+    return Activations(features, 3.0 * features, label)
+
+
+EVEN = [0.25] * 4
+
+
+def with_ood(rng, rows):
+    k = len(rows) // 5
+    far = (-4.0 + rng.normal(size=(k, 4))).astype(np.float32)
+    return Activations(np.vstack([rows.features, far]), np.vstack([rows.logits, 3.0 * far]))
+
+
+def test_class_shift_is_found(rng):
+    mixture = with_ood(rng, network(rng, 1500, [0.55, 0.15, 0.15, 0.15]))
+    est = CorrectedSigmoid().fit(network(rng, 1500, EVEN), mixture)
+    with pytest.warns(ClassPriorShiftWarning, match="shift of classes"):
+        found = diagnose(est, network(rng, 1500, EVEN), with_ood(rng, network(rng, 1500, [0.55, 0.15, 0.15, 0.15])))
+    assert "class_prior_shift" in found["findings"]
+    assert found["class_shift"] > 0.15
+
+
+def test_rows_seen_by_the_classifier_are_found(rng):
+    """Training rows: no errors at all, where the traffic is full of doubt."""
+    traffic = with_ood(rng, network(rng, 1500, EVEN, noise=1.5))
+    trained = network(rng, 1500, EVEN, noise=0.3)
+    est = CorrectedSigmoid(ood_prior=0.2).fit(network(rng, 1500, EVEN, noise=1.5), traffic)
+    with pytest.warns(SeenByClassifierWarning, match="held-out rows"):
+        found = diagnose(est, trained, traffic)
+    assert "seen_by_classifier" in found["findings"]
+
+
+def test_honest_network_rows_raise_nothing(rng):
+    est = CorrectedSigmoid().fit(network(rng, 1500, EVEN), with_ood(rng, network(rng, 1500, EVEN)))
+    found = diagnose(est, network(rng, 1500, EVEN), with_ood(rng, network(rng, 1500, EVEN)))
+    assert "seen_by_classifier" not in found["findings"]
+    assert "class_prior_shift" not in found["findings"]
+
+
+def test_ratios_without_a_prior_are_refused(rng):
+    est = WOODS().fit(draw(rng, 100, 0.0), draw(rng, 100, 0.5))
+    with pytest.raises(InvalidInputError, match="must estimate an OOD prior, got WOODS"):
+        diagnose(est, draw(rng, 50, 0.0), draw(rng, 50, 0.5))
+
+
+def test_clean_ratio_and_closed_gate_can_be_diagnosed(rng):
+    clean = StandardSigmoid().fit(draw(rng, 300, 0.0), draw(rng, 300, 1.0))
+    assert diagnose(clean, draw(rng, 300, 0.0), draw(rng, 300, 1.0))["flips"] == 0.0
+    closed = CorrectedSigmoid().fit(draw(rng, 300, 0.0), draw(rng, 300, 0.9))
+    closed.ood_prior_ = 0.0
+    assert diagnose(closed, draw(rng, 300, 0.0), draw(rng, 300, 0.0))["expected_ood"] == 0.0

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from poscod.exceptions import InvalidInputError
+from poscod.ratio import PRIORS, certified_lower_bound, estimate_prior, tune_ratio
+from poscod.ratio._gate import gate_p_value, profile_interval, rows_needed
+from poscod.ratio._prior import acceptance
+
+POINT = ("mean", "bbe", "lcb_grid")
+LOWER = ("blanchard", "scott")
+
+
+def sample(rng, pi, n=6000, m=5000, shift=6.0):
+    k = round(pi * n)
+    return rng.normal(size=m), np.r_[rng.normal(size=n - k), shift + rng.normal(size=k)]
+
+
+def test_mapping_is_complete():
+    assert set(PRIORS) == {*POINT, *LOWER}
+
+
+@pytest.mark.parametrize("method", POINT)
+@pytest.mark.parametrize("pi", [0.05, 0.3, 0.8])
+def test_point_estimates_find_a_separable_share(rng, method, pi):
+    assert estimate_prior(*sample(rng, pi), method) == pytest.approx(pi, abs=0.03)
+
+
+@pytest.mark.parametrize("method", LOWER)
+def test_lower_bounds_lie_below_and_are_not_vacuous(rng, method):
+    value = estimate_prior(*sample(rng, 0.3), method)
+    assert 0.2 < value < 0.3
+
+
+@pytest.mark.parametrize("method", sorted(PRIORS))
+def test_no_ood_gives_about_zero(rng, method):
+    assert estimate_prior(rng.normal(size=5000), rng.normal(size=5000), method) < 0.05
+
+
+@pytest.mark.parametrize("method", sorted(PRIORS))
+def test_identical_samples_give_zero(rng, method):
+    s = rng.normal(size=500)
+    assert estimate_prior(s, s, method) == 0.0
+
+
+finite = st.floats(-1e6, 1e6, width=32)
+
+
+@pytest.mark.parametrize("method", sorted(PRIORS))
+@settings(max_examples=40)
+@given(
+    a=arrays(np.float64, st.integers(1, 30), elements=finite), b=arrays(np.float64, st.integers(1, 30), elements=finite)
+)
+def test_any_sample_gives_a_share(method, a, b):
+    assert 0.0 <= estimate_prior(a, b, method) <= 1.0
+
+
+@settings(max_examples=20)
+@given(scale=st.floats(0.1, 50), shift=st.floats(-100, 100))
+def test_estimates_depend_on_order_only(scale, shift):
+    s_id, s_u = sample(np.random.default_rng(0), 0.2, n=400, m=300)
+    for method in PRIORS:
+        # Cubing and scaling keep the order.
+        moved = estimate_prior(scale * s_id**3 + shift, scale * s_u**3 + shift, method)
+        assert moved == pytest.approx(estimate_prior(s_id, s_u, method), abs=1e-9)
+
+
+def test_weights_count_rows(rng):
+    s_id, s_u = sample(rng, 0.2, n=800, m=700)
+    weight = rng.integers(1, 4, size=len(s_u)).astype(float)
+    repeated = np.repeat(s_u, weight.astype(int))
+    plain, weighted = acceptance(s_id, repeated), acceptance(s_id, s_u, None, weight)
+    np.testing.assert_allclose(plain.accepted, weighted.accepted)
+    assert weighted.n_unlabeled < len(repeated)
+
+
+def test_certified_bound_grows_with_rows(rng):
+    small, large = (certified_lower_bound(*sample(rng, 0.1, n=n, m=n)) for n in (500, 20000))
+    assert small < large < 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], [1.0]), "at least one row, got 0 and 1"),
+        (([1.0], [np.nan]), "score_unlabeled must not contain NaN"),
+        (([[1.0]], [1.0]), "score_id must be one-dimensional"),
+        (([1.0], [1.0], "bbee"), "did you mean 'bbe'"),
+    ],
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(InvalidInputError, match=message):
+        estimate_prior(*arguments)
+
+
+def test_bad_level():
+    with pytest.raises(InvalidInputError, match="level must be a number in"):
+        certified_lower_bound([1.0, 2.0], [1.0], level=1.0)
+
+
+def test_gate_sees_ood_and_ignores_the_other_direction(rng):
+    z = np.repeat([False, True], 1000)
+    fold = np.arange(2000) % 5
+    weight = np.ones(2000)
+    up = np.r_[rng.normal(size=1000), rng.normal(size=900), 4 + rng.normal(size=100)]
+    assert gate_p_value([up], z, fold, weight) < 0.01
+    assert gate_p_value([-up], z, fold, weight) > 0.5
+    assert gate_p_value([np.zeros(2000)], z, fold, weight) == 1.0
+
+
+def test_gate_works_on_a_sample_of_many_rows(rng):
+    n = 30000
+    score = np.r_[rng.normal(size=n), rng.normal(size=n - 1500), 5 + rng.normal(size=1500)]
+    assert gate_p_value([score], np.repeat([False, True], n), np.zeros(2 * n, int), np.ones(2 * n)) < 0.01
+
+
+def test_rows_needed_follow_the_inverse_square():
+    assert rows_needed(0.01) == pytest.approx(100 * rows_needed(0.1), rel=0.02)
+
+
+def test_profile_interval_holds_a_gaussian_share(rng):
+    k, n = 900, 3000
+    curve = acceptance(2 * rng.normal(size=n), 2 * np.r_[rng.normal(size=n - k), 2 + rng.normal(size=k)])
+    low, high = profile_interval(curve, 0.95)
+    assert low <= 0.3 <= high
+    assert high - low < 0.2
+
+
+class TestTuning:
+    """Label-free choice of scale and power."""
+
+    @staticmethod
+    def world(rng, n, pi):
+        """Exact log g of two Gaussians and a risk that says nothing about OOD."""
+        k = round(pi * n)
+        x_id, x_u = rng.normal(size=n), np.r_[rng.normal(size=n - k), 2.0 + rng.normal(size=k)]
+        return 2.0 * x_id - 2.0, rng.uniform(0, 0.3, n), 2.0 * x_u - 2.0, rng.uniform(0, 0.3, n)
+
+    def test_exact_ratio_is_left_alone(self, rng):
+        tuning = tune_ratio(*self.world(rng, 8000, 0.3), ood_prior=0.3)
+        assert tuning.gain <= 0.005
+
+    def test_wrong_scale_is_found(self, rng):
+        log_id, r_id, log_u, r_u = self.world(rng, 8000, 0.3)
+        tuning = tune_ratio(log_id - 6.0, r_id, log_u - 6.0, r_u, ood_prior=0.3)
+        assert tuning.log_scale == 2.0
+        assert tuning.gain > 3 * tuning.standard_error
+
+    def test_few_ood_rows_change_nothing(self, rng):
+        log_id, r_id, log_u, r_u = self.world(rng, 900, 0.3)
+        assert tune_ratio(log_id - 6.0, r_id, log_u - 6.0, r_u, ood_prior=0.3) == (1.0, 0.0, 0.0, 0.0)
+
+    def test_zero_risk_and_losses(self, rng):
+        log_id, r_id, log_u, r_u = self.world(rng, 2000, 0.3)
+        tuning = tune_ratio(log_id, 0 * r_id, log_u, 0 * r_u, ood_prior=0.3, loss_id=(r_id > 0.2).astype(float))
+        assert np.isfinite(tuning.gain)
+
+    def test_bad_input(self):
+        with pytest.raises(InvalidInputError, match="risk_id must have as many rows"):
+            tune_ratio([0.0], [0.1, 0.2], [0.0], [0.1], ood_prior=0.5)
