@@ -14,64 +14,64 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from poscod import Activations, ScodProblem
-from poscod.metrics import binomial_interval
-from poscod.ratio import CorrectedSigmoid
+from poscod import POSCOD, Decisions
 from poscod.risk import bayes_decision_from_logits
 from poscod.selector import accept, tpr_threshold
-from poscod.strategies import rejection_score, sirc, sirc_parameters
+from poscod.strategies import sirc, sirc_parameters
 
-PROBLEM = ScodProblem(alpha=0.5, tpr_min=0.9)
+ALPHA, TPR_MIN = 0.5, 0.9
 
 
 def main(folder: Path = Path("demo-output")) -> None:
-    # 1. Data: known digits are ID, the others OOD. Every part of ID data has one use.
+    # 1. Data: known digits are ID, the others OOD.
     X, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(X))
     X, y = X[order], y[order]
-    known, unknown = y <= 5, y > 5
-    (train, y_train), (held, _), (tune, _), (traffic_id, _), (test, y_test) = [
-        (X[known][part], y[known][part]) for part in np.split(np.arange(known.sum()), [100, 400, 600, 780])
+    known = y <= 5
+    (labelled, y_labelled), (traffic_id, _), (test, y_test) = [
+        (X[known][part], y[known][part]) for part in np.split(np.arange(known.sum()), [600, 780])
     ]
-    traffic_ood, ood = np.split(X[unknown], [100])
+    traffic_ood, ood = np.split(X[~known], [100])
     traffic = np.concatenate([traffic_id, traffic_ood])  # a log of inputs: nobody says which digit is which
 
-    # 2. The classifier, and the two ingredients of the optimal rule: r(x) and g(x).
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(train, y_train)
-    seen = {
-        name: Activations(features=rows, logits=classifier.decision_function(rows))
-        for name, rows in {"held": held, "traffic": traffic, "tune": tune, "test": test, "ood": ood}.items()
-    }
-    ratio = CorrectedSigmoid(random_state=0).fit(seen["held"], seen["traffic"])
-    risk = {name: bayes_decision_from_logits(rows.logits).risk for name, rows in seen.items()}
-    log_ratio = {name: ratio.log_ratio(rows) for name, rows in seen.items()}
+    # 2. Fit: a fifth of the labelled rows trains the classifier, so that it makes mistakes worth rejecting.
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    model = POSCOD(classifier, alpha=ALPHA, tpr_min=TPR_MIN, calibration=0.8, random_state=0)
+    model.fit(labelled, y_labelled, X_unlabeled=traffic)
 
-    # 3. One number and one threshold: accept s = r + beta g <= lambda.
-    a, b = sirc_parameters(np.exp(log_ratio["tune"]))
+    # 3. Compare with the conditional risk alone and with SIRC on the same r and g, all at the same required TPR.
+    seen = {"test": model.decide(test), "ood": model.decide(ood)}
+    a, b = sirc_parameters(np.exp(model.calibration_.log_ratio))
     rules = {
-        "MSP alone": lambda name: risk[name],
-        "SIRC(MSP, g)": lambda name: sirc(risk[name] + 1e-12, np.exp(log_ratio[name]), a, b),
-        "poscod": lambda name: rejection_score(risk[name], log_ratio[name], PROBLEM.beta),
+        "MSP alone": model.at(alpha=0.0).evaluate(test, y_test, ood),
+        "poscod": model.evaluate(test, y_test, ood),
     }
-    loss = (classifier.predict(test) != y_test).astype(float)
-    rows, lines = [], {}
-    for label, score in rules.items():
-        rule = tpr_threshold(score("tune"), PROBLEM.tpr_min)
-        accepted, passed = accept(score("test"), rule.threshold), accept(score("ood"), rule.threshold)
-        selective = float(loss[accepted].mean())
-        rows.append((label, accepted.mean(), passed.mean(), selective, PROBLEM.risk(selective, float(passed.mean()))))
-        lines[label] = rule.threshold
+    wrong = seen["test"].label != y_test
+    rows = [
+        (
+            name,
+            r.tpr.estimate,
+            r.fpr.estimate,
+            r.selective_risk.estimate,
+            (1 - ALPHA) * r.selective_risk.estimate + ALPHA * r.fpr.estimate,
+        )
+        for name, r in rules.items()
+    ]
+    rows.insert(1, _sirc_row(model, seen, wrong, a, b))
 
     # 4. The story.
-    interval = binomial_interval(int(accept(rules["poscod"]("test"), lines["poscod"]).sum()), len(test))
-    low, high = ratio.ood_prior_interval(0.9)
+    free = model.evaluate_unlabeled(test[:150], y_test[:150], np.concatenate([test[150:], ood[:100]]))
+    low, high = model.ratio_.ood_prior_interval(0.9)
+    promise = rules["poscod"].tpr
     story = [
-        f"A digit classifier knows 0-5 (accuracy {1 - loss.mean():.1%} on fresh ones) and is sent all ten digits.",
+        f"A digit classifier knows 0-5 (accuracy {1 - wrong.mean():.1%} on fresh ones) and is sent all ten digits.",
         f"Its log of {len(traffic)} unlabelled inputs is all we have of the others.",
-        f"Estimated share of OOD inputs in the log: {ratio.ood_prior_:.0%} (90 % interval {low:.0%} to {high:.0%});"
+        f"Estimated share of unknown digits in the log: {model.ood_prior_:.0%} (90 % interval {low:.0%} to {high:.0%});"
         f" the truth, unknown to the method, is {len(traffic_ood) / len(traffic):.0%}.",
-        f"Asked: accept {PROBLEM.tpr_min:.0%} of known digits; cost of accepting an unknown one alpha = {PROBLEM.alpha}.",
-        f"Kept on fresh data: {rows[-1][1]:.1%} accepted (95 % interval {interval.low:.1%} to {interval.high:.1%}).",
+        f"Asked: accept {TPR_MIN:.0%} of known digits; relative cost of accepting an unknown one alpha = {ALPHA}.",
+        f"Kept on fresh data: {promise.estimate:.1%} accepted (95 % interval {promise.low:.1%} to {promise.high:.1%}).",
+        f"Unknown digits accepted: {rules['poscod'].fpr.estimate:.1%}; estimated without a single label of them: "
+        f"{free.fpr.estimate:.1%} (95 % interval {free.fpr.low:.1%} to {free.fpr.high:.1%}).",
     ]
     header = ("rule", "known accepted", "unknown accepted", "error of accepted", "SCOD risk")
     print("\n".join(story), "", sep="\n")
@@ -79,30 +79,42 @@ def main(folder: Path = Path("demo-output")) -> None:
     for label, *values in rows:
         print(f"{label:<14}{values[0]:>16.1%}{values[1]:>18.1%}{values[2]:>19.1%}{values[3]:>11.3f}")
     folder.mkdir(exist_ok=True)
-    picture = _plane(risk, log_ratio, loss, lines["poscod"])
+    picture = _plane(seen, wrong, model.threshold_, model.beta_)
     (folder / "plane.svg").write_text(picture)
     (folder / "report.html").write_text(_page(story, header, rows, picture))
     print(f"\nReport: {folder / 'report.html'}")
 
 
-def _plane(risk: dict[str, np.ndarray], log_ratio: dict[str, np.ndarray], loss: np.ndarray, threshold: float) -> str:
+def _sirc_row(model: POSCOD, seen: dict[str, Decisions], wrong: np.ndarray, a: float, b: float) -> tuple[object, ...]:
+    """SIRC on the same r and g, its threshold on the same calibration rows."""
+    kept = model.calibration_
+    risk = bayes_decision_from_logits(kept.logits, temperature=model.temperature_).risk
+    rule = tpr_threshold(sirc(risk, np.exp(kept.log_ratio), a, b), TPR_MIN)
+    accepted, passed = (
+        accept(sirc(seen[name].risk, np.exp(seen[name].log_ratio), a, b), rule.threshold) for name in ("test", "ood")
+    )
+    selective = float(wrong[accepted].mean())
+    return "SIRC(MSP, g)", accepted.mean(), passed.mean(), selective, (1 - ALPHA) * selective + ALPHA * passed.mean()
+
+
+def _plane(seen: dict[str, Decisions], wrong: np.ndarray, threshold: float, beta: float) -> str:
     """Draw the (r, log10 g) plane with the optimal line as SVG."""
     width, height, left, top = 640, 400, 60, 20
     x = lambda r: left + np.clip((np.log10(np.maximum(r, 1e-6)) + 6) / 6, 0, 1) * (width - left - 20)  # noqa: E731
     y = lambda g: top + np.clip((4 - g / np.log(10)) / 8, 0, 1) * (height - top - 50)  # noqa: E731
     parts = []
     groups = [
-        ("ood", np.ones(len(risk["ood"]), bool), "#d1495b", "unknown digit"),
-        ("test", loss == 0, "#2e86ab", "known, answered right"),
-        ("test", loss == 1, "#222222", "known, answered wrong"),
+        ("ood", np.ones(len(seen["ood"]), bool), "#d1495b", "unknown digit"),
+        ("test", ~wrong, "#2e86ab", "known, answered right"),
+        ("test", wrong, "#222222", "known, answered wrong"),
     ]
     for i, (name, mask, colour, text) in enumerate(groups):
-        dots = zip(x(risk[name][mask]), y(log_ratio[name][mask]), strict=True)
+        dots = zip(x(seen[name].risk[mask]), y(seen[name].log_ratio[mask]), strict=True)
         parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colour}" fill-opacity="0.55"/>' for a, b in dots]
         parts.append(f'<circle cx="{left + 12}" cy="{top + 12 + 18 * i}" r="5" fill="{colour}"/>')
         parts.append(f'<text x="{left + 24}" y="{top + 17 + 18 * i}">{text}</text>')
     r = np.logspace(-6, np.log10(min(threshold, 1.0)) - 1e-9, 200)
-    edge = np.log(np.maximum(threshold - r, 1e-300) / PROBLEM.beta)
+    edge = np.log(np.maximum(threshold - r, 1e-300) / beta)
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x(r), y(edge), strict=True))
     axes = "".join(
         f'<text x="{x(10.0**k):.0f}" y="{height - 28}" text-anchor="middle">{10.0**k:g}</text>' for k in (-6, -4, -2, 0)

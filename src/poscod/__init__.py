@@ -2,15 +2,18 @@
 
 The pipeline, in order: `problem` states what is asked (alpha, tpr_min, loss); `activations` holds what a trained
 network gives us; `risk` estimates r(x), how wrong the classifier is here; `ratio` estimates g(x) = p_OOD(x) / p_ID(x);
-`strategies` joins both to the rejection score s(x) = r(x) + beta g(x); `selector` chooses the threshold lambda;
-`metrics` measures any score exactly; `theory` holds the exact optimum on known distributions.
+`strategies` joins both to the rejection score s(x) = r(x) + beta g(x); `selector` chooses the threshold lambda; `estimator`
+is the object that wires them, `POSCOD`; `decision` is what leaves it. `metrics` measures any score exactly; `theory` holds
+the exact optimum on known distributions.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.activations import Activations
+from poscod.decision import Decisions
+from poscod.estimator import POSCOD
 from poscod.problem import ScodProblem
 
 __version__ = "0.1.0"
 
-__all__ = ["Activations", "ScodProblem", "__version__"]
+__all__ = ["POSCOD", "Activations", "Decisions", "ScodProblem", "__version__"]

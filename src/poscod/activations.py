@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod._files import replacing
 from poscod._optional import require
 from poscod._validation import as_array, check_count, check_matrix, check_vector
 from poscod.exceptions import InvalidInputError, PoscodError
@@ -162,15 +162,8 @@ class Activations:
         target = Path(path)
         write, _ = _file_format(target)
         arrays = {name: np.asarray(value) for name in PARTS if (value := getattr(self, name)) is not None}
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-        try:
-            with draft.open("xb") as file:
-                write(file, arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+        with replacing(target) as file:
+            write(file, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Activations:

@@ -23,7 +23,17 @@ from numpy.typing import ArrayLike, NDArray
 from poscod._validation import Floats, check_choice, check_count, check_labels, check_matrix, check_number
 from poscod.exceptions import InvalidInputError
 
-__all__ = ["LOSSES", "NOTATION", "ScodProblem"]
+__all__ = [
+    "LOSSES",
+    "NOTATION",
+    "BoundedProblem",
+    "CostProblem",
+    "CoverageProblem",
+    "GeneralisedProblem",
+    "PrecisionProblem",
+    "Problem",
+    "ScodProblem",
+]
 
 Risk = TypeVar("Risk", float, NDArray[np.float64])
 
@@ -63,49 +73,18 @@ def _absolute(n_classes: int) -> Floats:
 LOSSES: dict[str, Callable[[int], Floats]] = {"zero_one": _zero_one, "absolute": _absolute}
 
 
-@dataclass(frozen=True)
-class ScodProblem:
-    """Costs and constraints of selective classification in the presence of OOD data.
-
-    Parameters
-    ----------
-    alpha : float in [0, 1], default=0.5
-        Relative cost of accepting an OOD input. 0 ignores OOD data, 1 ignores misclassification.
-    tpr_min : float in (0, 1], default=0.95
-        Required share of ID inputs to be accepted.
-    loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
-        Loss ``l[y, y']`` of answering y' when the truth is y. A matrix must be square, finite,
-        non-negative, and zero exactly on its diagonal.
+class Problem:
+    """What every problem has: a loss. All are solved by rules of one family, accept iff r + mu g <= lambda.
 
     Attributes
     ----------
-    beta : float
-        Slope of the optimal line; infinite at alpha = 1, where s = g.
-
-    Notes
-    -----
-    The slope is ``beta = alpha * tpr_min / (1 - alpha)``: alpha multiplies FPR, so a dearer OOD input
-    makes the ratio count more.
-
-    Examples
-    --------
-    >>> problem = ScodProblem(alpha=0.2, tpr_min=0.9)
-    >>> round(problem.beta, 6)
-    0.225
-    >>> round(problem.risk(selective_risk=0.1, fpr=0.3), 6)
-    0.14
-    >>> ScodProblem(loss=[[0, 1], [5, 0]]).loss_matrix(2)
-    array([[0., 1.],
-           [5., 0.]])
+    loss : {"zero_one", "absolute"} or nested tuples of shape (K, K)
+        Loss ``l[y, y']`` of answering y' when the truth is y.
     """
 
-    alpha: float = 0.5
-    tpr_min: float = 0.95
-    loss: Any = "zero_one"
+    loss: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", check_number(self.alpha, "alpha", 0.0, 1.0))
-        object.__setattr__(self, "tpr_min", check_number(self.tpr_min, "tpr_min", 0.0, 1.0, closed="right"))
         if isinstance(self.loss, str):
             check_choice(self.loss, "loss", LOSSES)
         else:
@@ -113,10 +92,8 @@ class ScodProblem:
             matrix = _check_loss_matrix(self.loss)
             object.__setattr__(self, "loss", tuple(tuple(row) for row in matrix.tolist()))
 
-    @property
-    def beta(self) -> float:
-        """Slope of the optimal line, alpha * tpr_min / (1 - alpha)."""
-        return float("inf") if self.alpha == 1.0 else self.alpha * self.tpr_min / (1.0 - self.alpha)
+    def _check(self, name: str, low: float, high: float, closed: str = "both") -> None:
+        object.__setattr__(self, name, check_number(getattr(self, name), name, low, high, closed=closed))
 
     def loss_matrix(self, n_classes: int) -> Floats:
         """Return the loss as a matrix.
@@ -165,6 +142,57 @@ class ScodProblem:
         answer = check_labels(y_pred, "y_pred", n_classes, n=len(truth))
         return self.loss_matrix(n_classes)[truth, answer]
 
+
+@dataclass(frozen=True)
+class ScodProblem(Problem):
+    """Costs and constraints of selective classification in the presence of OOD data.
+
+    Parameters
+    ----------
+    alpha : float in [0, 1], default=0.5
+        Relative cost of accepting an OOD input. 0 ignores OOD data, 1 ignores misclassification.
+    tpr_min : float in (0, 1], default=0.95
+        Required share of ID inputs to be accepted.
+    loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y. A matrix must be square, finite,
+        non-negative, and zero exactly on its diagonal.
+
+    Attributes
+    ----------
+    beta : float
+        Slope of the optimal line; infinite at alpha = 1, where s = g.
+
+    Notes
+    -----
+    The slope is ``beta = alpha * tpr_min / (1 - alpha)``: alpha multiplies FPR, so a dearer OOD input
+    makes the ratio count more.
+
+    Examples
+    --------
+    >>> problem = ScodProblem(alpha=0.2, tpr_min=0.9)
+    >>> round(problem.beta, 6)
+    0.225
+    >>> round(problem.risk(selective_risk=0.1, fpr=0.3), 6)
+    0.14
+    >>> ScodProblem(loss=[[0, 1], [5, 0]]).loss_matrix(2)
+    array([[0., 1.],
+           [5., 0.]])
+    """
+
+    alpha: float = 0.5
+    tpr_min: float = 0.95
+    loss: Any = "zero_one"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("alpha", 0.0, 1.0)
+        self._check("tpr_min", 0.0, 1.0, closed="right")
+
+    @property
+    def beta(self) -> float:
+        """Slope of the optimal line, alpha * tpr_min / (1 - alpha)."""
+        return float("inf") if self.alpha == 1.0 else self.alpha * self.tpr_min / (1.0 - self.alpha)
+
     def risk(self, selective_risk: Risk, fpr: Risk) -> Risk:
         """Return the SCOD risk (1 - alpha) R_S + alpha FPR.
 
@@ -182,6 +210,269 @@ class ScodProblem:
         if self.alpha == 1.0:
             return fpr
         return (1.0 - self.alpha) * selective_risk + self.alpha * fpr
+
+
+@dataclass(frozen=True)
+class GeneralisedProblem(Problem):
+    """Minimise (1 - alpha) P(error and accepted | ID) + alpha FPR subject to TPR >= tpr_min.
+
+    Parameters
+    ----------
+    alpha : float in [0, 1], default=0.5
+        Relative cost of accepting an OOD input.
+    tpr_min : float in (0, 1], default=0.95
+        Required share of ID inputs to be accepted.
+    loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+
+    Notes
+    -----
+    The risk is not divided by TPR, so ``mu = alpha / (1 - alpha)`` does not depend on tpr_min: one ranking of the inputs
+    serves the whole curve.
+
+    Examples
+    --------
+    >>> GeneralisedProblem(alpha=0.2).mu
+    0.25
+    """
+
+    alpha: float = 0.5
+    tpr_min: float = 0.95
+    loss: Any = "zero_one"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("alpha", 0.0, 1.0)
+        self._check("tpr_min", 0.0, 1.0, closed="right")
+
+    @property
+    def mu(self) -> float:
+        """Slope alpha / (1 - alpha)."""
+        return float("inf") if self.alpha == 1.0 else self.alpha / (1.0 - self.alpha)
+
+
+@dataclass(frozen=True)
+class CostProblem(Problem):
+    """Minimise the expected cost of a decision, in units of the loss.
+
+    Parameters
+    ----------
+    reject_id : float > 0
+        Cost of rejecting an ID input.
+    accept_ood : float
+        Cost of accepting an OOD input; larger than reject_ood.
+    reject_ood : float, default=0.0
+        Cost of rejecting an OOD input.
+    pi : float in (0, 1), default=None
+        OOD prior of the traffic the rule is for; None takes the fitted estimate.
+    loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+
+    Notes
+    -----
+    Accepting costs r p_I (1 - pi) + accept_ood p_O pi at x, rejecting reject_id p_I (1 - pi) + reject_ood p_O pi. So
+    ``mu = pi / (1 - pi) * (accept_ood - reject_ood)`` and ``lambda = reject_id``: nothing is calibrated. Without OOD inputs
+    it is Chow's rule.
+
+    Examples
+    --------
+    >>> CostProblem(reject_id=0.1, accept_ood=2.0, pi=0.2).mu(0.5)
+    0.5
+    """
+
+    reject_id: float
+    accept_ood: float
+    reject_ood: float = 0.0
+    pi: float | None = None
+    loss: Any = "zero_one"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("reject_id", 0.0, float("inf"), closed="neither")
+        self._check("reject_ood", 0.0, float("inf"), closed="left")
+        self._check("accept_ood", self.reject_ood, float("inf"), closed="left")
+        _check_pi(self)
+
+    def mu(self, pi: float) -> float:
+        """Slope for an OOD prior; the problem's own prior goes first.
+
+        Parameters
+        ----------
+        pi : float
+            Estimated OOD prior.
+
+        Returns
+        -------
+        mu : float
+        """
+        pi = pi if self.pi is None else self.pi
+        return pi / (1.0 - pi) * (self.accept_ood - self.reject_ood)
+
+
+@dataclass(frozen=True)
+class BoundedProblem(Problem):
+    """Minimise the selective risk subject to TPR >= tpr_min and FPR <= fpr_max.
+
+    Parameters
+    ----------
+    tpr_min : float in (0, 1], default=0.95
+        Required share of ID inputs to be accepted.
+    fpr_max : float in [0, 1], default=0.1
+        Largest allowed share of OOD inputs accepted.
+    loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+
+    Notes
+    -----
+    At fixed TPR, FPR falls and R_S grows with the slope mu, so the smallest mu that meets the bound is optimal. It may not
+    exist: then the smallest reachable FPR is named.
+
+    Examples
+    --------
+    >>> BoundedProblem(tpr_min=0.9, fpr_max=0.05).fpr_limit(0.3)
+    0.05
+    """
+
+    tpr_min: float = 0.95
+    fpr_max: float = 0.1
+    loss: Any = "zero_one"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("tpr_min", 0.0, 1.0, closed="right")
+        self._check("fpr_max", 0.0, 1.0)
+
+    def fpr_limit(self, pi: float) -> float:
+        """Largest allowed FPR, which does not depend on the OOD prior here.
+
+        Parameters
+        ----------
+        pi : float
+            Estimated OOD prior.
+
+        Returns
+        -------
+        fpr_max : float
+        """
+        return self.fpr_max
+
+
+@dataclass(frozen=True)
+class PrecisionProblem(Problem):
+    """Minimise the selective risk subject to TPR >= tpr_min and a share of ID among accepted inputs.
+
+    Parameters
+    ----------
+    tpr_min : float in (0, 1], default=0.95
+        Required share of ID inputs to be accepted (recall).
+    precision_min : float in (0, 1], default=0.9
+        Required share of ID inputs among the accepted ones.
+    pi : float in (0, 1), default=None
+        OOD prior of the traffic the rule is for; None takes the fitted estimate.
+    loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+
+    Notes
+    -----
+    At TPR = t precision is ``(1 - pi) t / ((1 - pi) t + pi FPR)``, so the bound is one on FPR:
+    ``FPR <= t (1 - pi) (1 - precision_min) / (pi precision_min)``.
+
+    Examples
+    --------
+    >>> round(PrecisionProblem(tpr_min=0.9, precision_min=0.9, pi=0.5).fpr_limit(0.1), 6)
+    0.1
+    """
+
+    tpr_min: float = 0.95
+    precision_min: float = 0.9
+    pi: float | None = None
+    loss: Any = "zero_one"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("tpr_min", 0.0, 1.0, closed="right")
+        self._check("precision_min", 0.0, 1.0, closed="right")
+        _check_pi(self)
+
+    def fpr_limit(self, pi: float) -> float:
+        """Largest FPR at which precision is still met; the problem's own prior goes first.
+
+        Parameters
+        ----------
+        pi : float
+            Estimated OOD prior.
+
+        Returns
+        -------
+        fpr_max : float
+        """
+        pi = pi if self.pi is None else self.pi
+        if pi == 0.0:
+            return 1.0
+        kappa = self.precision_min
+        return min(1.0, self.tpr_min * (1.0 - pi) * (1.0 - kappa) / (pi * kappa))
+
+
+@dataclass(frozen=True)
+class CoverageProblem(Problem):
+    """Minimise (1 - alpha) P(error and accepted | ID) + alpha FPR subject to a share of rejected **traffic**.
+
+    Parameters
+    ----------
+    alpha : float in [0, 1), default=0.5
+        Relative cost of accepting an OOD input.
+    reject_max : float in [0, 1), default=0.1
+        Largest share of the traffic (ID and OOD together) that may be rejected.
+    pi : float in (0, 1), default=None
+        OOD prior of the traffic the rule is for; None takes the fitted estimate.
+    loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+
+    Notes
+    -----
+    With the multiplier nu >= 0 of the constraint, ``mu = (alpha - nu pi) / (1 - alpha)`` and
+    ``lambda = nu (1 - pi) / (1 - alpha)``; nu is found so that the observed share of rejected traffic is reject_max. The
+    formulation is that of [1]_ and needs the OOD prior, which `ScodProblem` does not.
+
+    References
+    ----------
+    .. [1] H. Narasimhan, A. K. Menon, W. Jitkrittum, S. Kumar, "Plugin estimators for selective classification with
+       out-of-distribution detection", ICLR 2024.
+
+    Examples
+    --------
+    >>> CoverageProblem(alpha=0.5, reject_max=0.1, pi=0.25).line(nu=0.5, pi=0.9)
+    (0.75, 0.75)
+    """
+
+    alpha: float = 0.5
+    reject_max: float = 0.1
+    pi: float | None = None
+    loss: Any = "zero_one"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("alpha", 0.0, 1.0, closed="left")
+        self._check("reject_max", 0.0, 1.0, closed="left")
+        _check_pi(self)
+
+    def line(self, nu: float, pi: float) -> tuple[float, float]:
+        """Slope and threshold for a multiplier; the problem's own prior goes first.
+
+        Parameters
+        ----------
+        nu : float
+            Multiplier of the constraint.
+        pi : float
+            Estimated OOD prior.
+
+        Returns
+        -------
+        mu, threshold : float
+        """
+        pi = pi if self.pi is None else self.pi
+        return (self.alpha - nu * pi) / (1.0 - self.alpha), nu * (1.0 - pi) / (1.0 - self.alpha)
+
+
+def _check_pi(problem: Any) -> None:
+    """Check an OOD prior strictly inside (0, 1), or None for the fitted one."""
+    if problem.pi is not None:
+        problem._check("pi", 0.0, 1.0, closed="neither")
 
 
 def _check_loss_matrix(loss: Any) -> Floats:

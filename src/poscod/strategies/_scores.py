@@ -64,8 +64,8 @@ def rejection_score(risk: Any, log_ratio: Any, beta: float) -> Floats:
         Conditional risk r.
     log_ratio : array-like of shape (n,)
         log g; may be infinite.
-    beta : float in [0, inf]
-        Slope of the optimal line; infinite (alpha = 1) means s = g.
+    beta : float in (-inf, inf]
+        Slope of the optimal line; infinite (alpha = 1) means s = g. Negative slopes occur in problems about coverage only.
 
     Returns
     -------
@@ -86,13 +86,13 @@ def rejection_score(risk: Any, log_ratio: Any, beta: float) -> Floats:
     (array([0.1, 0.6]), True)
     """
     risk, log_ratio = _check_pair(risk, log_ratio, ("risk", "log_ratio"))
-    beta = check_number(beta, "beta", 0.0, float("inf"))
+    beta = check_number(beta, "beta", -float("inf"), float("inf"), closed="right")
     if beta == 0.0:
         return risk.copy()
     alone = beta == float("inf")
-    exponent = log_ratio if alone else log_ratio + np.log(beta)
+    exponent = log_ratio if alone else log_ratio + np.log(abs(beta))
     term = np.exp(np.minimum(exponent, _TANGENT_AT)) * (1.0 + np.maximum(exponent - _TANGENT_AT, 0.0))
-    return term if alone else risk + term
+    return term if alone else risk + np.copysign(1.0, beta) * term
 
 
 def product(s1: Any, s2: Any) -> Floats:

@@ -1,0 +1,168 @@
+"""What a deployed rule achieves: with clean OOD rows exactly, without any OOD label through the mixture identity.
+
+Convention: every number comes with an interval, and rows must be fresh: rows that nothing was fitted on.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.utils import check_random_state
+
+from poscod._validation import Floats
+from poscod.metrics import Interval, binomial_interval
+from poscod.problem import ScodProblem
+from poscod.ratio import estimate_prior
+from poscod.selector import UnlabeledFPR, unlabeled_fpr
+
+Mask = NDArray[np.bool_]
+
+
+class Evaluation(NamedTuple):
+    """A rule on fresh ID rows and clean OOD rows.
+
+    Attributes
+    ----------
+    tpr, fpr : Interval
+        Share of ID and of OOD rows accepted, with exact binomial intervals.
+    selective_risk : Interval
+        Mean loss on accepted ID rows; exact for 0/1 loss, Student's t otherwise.
+    risk : Interval
+        SCOD risk (1 - alpha) R_S + alpha FPR.
+    """
+
+    tpr: Interval
+    fpr: Interval
+    selective_risk: Interval
+    risk: Interval
+
+
+class UnlabeledEvaluation(NamedTuple):
+    """A rule on fresh labelled ID rows and unlabelled traffic.
+
+    Attributes
+    ----------
+    tpr : Interval
+        Share of ID rows accepted.
+    selective_risk : Interval
+        Mean loss on accepted ID rows.
+    accepted : Interval
+        Share of the traffic accepted.
+    ood_prior : Interval
+        Share of OOD inputs in the traffic.
+    fpr : UnlabeledFPR
+        Share of OOD inputs accepted, from ``accepted = (1 - pi) TPR + pi FPR``; see its ``informative`` and ``reason``.
+    risk : Interval
+        SCOD risk; NaN where FPR is not informative.
+    """
+
+    tpr: Interval
+    selective_risk: Interval
+    accepted: Interval
+    ood_prior: Interval
+    fpr: UnlabeledFPR
+    risk: Interval
+
+
+def evaluate(accept_id: Mask, loss: Floats, accept_ood: Mask, alpha: float, level: float) -> Evaluation:
+    """Evaluate decisions on ID and OOD rows.
+
+    Parameters
+    ----------
+    accept_id, accept_ood : ndarray of bool
+    loss : ndarray
+        Loss of the answers on the ID rows.
+    alpha : float
+    level : float
+
+    Returns
+    -------
+    evaluation : Evaluation
+    """
+    tpr, fpr = (binomial_interval(int(a.sum()), len(a), level=level) for a in (accept_id, accept_ood))
+    selective = selective_risk(loss[accept_id], level)
+    return Evaluation(tpr, fpr, selective, scod_risk(selective, fpr, alpha))
+
+
+def evaluate_unlabeled(
+    accept_id: Mask,
+    loss: Floats,
+    log_ratio_id: Floats,
+    accept_traffic: Mask,
+    log_ratio_traffic: Floats,
+    alpha: float,
+    level: float,
+    pi: float | None,
+    n_resamples: int,
+    random_state: object,
+) -> UnlabeledEvaluation:
+    """Evaluate decisions on ID rows and unlabelled traffic.
+
+    Parameters
+    ----------
+    accept_id, accept_traffic : ndarray of bool
+    loss : ndarray
+        Loss of the answers on the ID rows.
+    log_ratio_id, log_ratio_traffic : ndarray
+        Scores from which the OOD prior of this traffic is estimated.
+    alpha, level : float
+    pi : float or None
+        Known OOD prior; None estimates it on these rows, with a bootstrap interval.
+    n_resamples : int
+    random_state : int, RandomState or None
+
+    Returns
+    -------
+    evaluation : UnlabeledEvaluation
+    """
+    prior = (
+        _prior(log_ratio_id, log_ratio_traffic, level, n_resamples, random_state)
+        if pi is None
+        else Interval(pi, pi, pi, level)
+    )
+    counts = int(accept_id.sum()), len(accept_id), int(accept_traffic.sum()), len(accept_traffic)
+    fpr = unlabeled_fpr(*counts, prior.estimate, pi_interval=(prior.low, prior.high), level=level)
+    selective = selective_risk(loss[accept_id], level)
+    return UnlabeledEvaluation(
+        binomial_interval(*counts[:2], level=level),
+        selective,
+        binomial_interval(*counts[2:], level=level),
+        prior,
+        fpr,
+        scod_risk(selective, Interval(fpr.estimate, fpr.low, fpr.high, level), alpha),
+    )
+
+
+def selective_risk(loss: Floats, level: float) -> Interval:
+    """Return the mean loss of accepted rows with its interval; NaN and [0, inf) where none is accepted."""
+    if len(loss) == 0:
+        return Interval(float("nan"), 0.0, float("inf"), level)
+    if np.isin(loss, (0.0, 1.0)).all():
+        return binomial_interval(int(loss.sum()), len(loss), level=level)
+    half = float(stats.t.isf((1 - level) / 2, max(1, len(loss) - 1)) * loss.std(ddof=1) / np.sqrt(len(loss)))
+    mean = float(loss.mean())
+    return Interval(mean, max(0.0, mean - half), mean + half, level)
+
+
+def scod_risk(selective: Interval, fpr: Interval, alpha: float) -> Interval:
+    """Return the SCOD risk; the two parts come from different rows, so the distances to their ends add in squares."""
+    problem = ScodProblem(alpha)
+    value = problem.risk(selective.estimate, fpr.estimate)
+    below, above = (
+        float(np.hypot((1 - alpha) * abs(selective.estimate - a), alpha * abs(fpr.estimate - b)))
+        for a, b in ((selective.low, fpr.low), (selective.high, fpr.high))
+    )
+    return Interval(value, max(0.0, value - below), value + above, selective.level)
+
+
+def _prior(id_: Floats, traffic: Floats, level: float, n_resamples: int, random_state: object) -> Interval:
+    rng = check_random_state(random_state)
+    draws = [estimate_prior(rng.choice(id_, len(id_)), rng.choice(traffic, len(traffic))) for _ in range(n_resamples)]
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    estimate = float(estimate_prior(id_, traffic))
+    return Interval(estimate, min(float(low), estimate), max(float(high), estimate), level)

@@ -1,0 +1,437 @@
+"""The object users hold: relations between its outputs, inputs of every kind, costs that change, errors in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import poscod.estimator
+from poscod import POSCOD, Activations, ScodProblem
+from poscod.estimator import NoUnlabeledDataWarning
+from poscod.exceptions import InfeasibleProblemError, InvalidInputError
+from poscod.problem import BoundedProblem, CostProblem, CoverageProblem, GeneralisedProblem, PrecisionProblem
+from poscod.ratio import CorrectedSigmoid
+from poscod.selector import tpr_threshold
+from poscod.strategies import rejection_score
+from poscod.theory import GaussianWorld
+
+FAST = CorrectedSigmoid(recipe="paper", l2=1e-4)
+WORLD = GaussianWorld([[0.0, 0.0], [2.5, 0.0], [0.0, 2.5]], [[3.5, 3.5]], covariance_ood=0.5)
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = WORLD.sample_id(1500, random_state=0)
+    U, _ = WORLD.sample_mixture(800, pi=0.3, random_state=1)
+    fresh, y_fresh = WORLD.sample_id(3000, random_state=2)
+    return X, y, U, fresh, y_fresh, WORLD.sample_ood(3000, random_state=3)
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    X, y, U, *_ = data
+    return POSCOD(LogisticRegression(), FAST, alpha=0.3, tpr_min=0.9, random_state=0).fit(X, y, X_unlabeled=U)
+
+
+def test_outputs_are_tied_together(model, data):
+    X = data[3]
+    d = model.decide(X)
+    np.testing.assert_array_equal(d.score, rejection_score(d.risk, d.log_ratio, model.beta_))
+    np.testing.assert_array_equal(d.accept, d.score <= model.threshold_)
+    np.testing.assert_array_equal(model.decision_function(X), model.threshold_ - d.score)
+    np.testing.assert_array_equal(model.rejection_score(X), d.score)
+    np.testing.assert_array_equal(model.conditional_risk(X), d.risk)
+    np.testing.assert_array_equal(model.log_ratio(X), d.log_ratio)
+    np.testing.assert_array_equal(model.predict_id(X), d.label)
+    np.testing.assert_array_equal(model.predict(X), np.where(d.accept, d.label, -1))
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    np.testing.assert_allclose(d.risk, 1 - model.predict_proba(X).max(axis=1), atol=1e-12)
+    assert model.beta_ == ScodProblem(0.3, 0.9).beta
+    assert ((d.reason == "accepted") == d.accept).all()
+    assert {"ambiguous", "unfamiliar"} <= set(d.reason)
+
+
+def test_threshold_is_the_order_statistic_of_unseen_rows(model):
+    kept = model.calibration_
+    risk = 1 - np.exp(
+        kept.logits / model.temperature_ - np.logaddexp.reduce(kept.logits / model.temperature_, axis=1)[:, None]
+    ).max(axis=1)
+    rule = tpr_threshold(rejection_score(risk, kept.log_ratio, model.beta_), 0.9)
+    assert model.threshold_ == pytest.approx(rule.threshold, rel=1e-9)
+    assert len(kept.logits) == pytest.approx(1500 / 4, abs=4)
+
+
+def test_decisions_on_fresh_rows(model, data):
+    """TPR within 4 sigma of what was asked (calibration and test noise), far fewer OOD rows than a coin would pass."""
+    X, y, ood = data[3:]
+    result = model.evaluate(X, y, ood)
+    assert result.tpr.estimate == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / 375 + 0.09 / 3000))
+    assert result.fpr.estimate < 0.1
+    assert result.risk.low < result.risk.estimate < result.risk.high
+    assert result.risk.estimate == pytest.approx(0.7 * result.selective_risk.estimate + 0.3 * result.fpr.estimate)
+
+
+def test_costs_change_without_fitting(model, data):
+    X = data[3]
+    other = model.at(alpha=0.8, tpr_min=0.7)
+    assert other is not model
+    assert other.ratio_ is model.ratio_
+    assert other.classifier_ is model.classifier_
+    assert other.get_params()["alpha"] == 0.8
+    np.testing.assert_array_equal(other.log_ratio(X), model.log_ratio(X))
+    assert other.predict(X).tolist().count(-1) > model.predict(X).tolist().count(-1)
+    again = POSCOD(LogisticRegression(), FAST, alpha=0.8, tpr_min=0.7, random_state=0).fit(
+        *data[:2], X_unlabeled=data[2]
+    )
+    assert other.threshold_ == pytest.approx(again.threshold_, rel=1e-9)
+    assert model.alpha == 0.3
+
+
+def test_another_loss_changes_answers_and_risk(model, data):
+    X = data[3]
+    dear = model.at(loss=[[0, 1, 1], [20, 0, 1], [1, 1, 0]])
+    assert (dear.predict_id(X) == 1).sum() > (model.predict_id(X) == 1).sum()
+    assert (dear.conditional_risk(X) >= 0).all()
+    posterior = model.predict_proba(X)
+    expected = (posterior @ np.array([[0, 1, 1], [20, 0, 1], [1, 1, 0.0]])).min(axis=1)
+    np.testing.assert_allclose(dear.conditional_risk(X), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_extreme_costs(model, data, alpha):
+    X = data[3]
+    extreme = model.at(alpha=alpha)
+    d = extreme.decide(X)
+    assert extreme.beta_ == (0.0 if alpha == 0.0 else np.inf)
+    expected = d.risk if alpha == 0.0 else np.exp(d.log_ratio)
+    np.testing.assert_allclose(d.score, expected, rtol=1e-9)
+    reasons = set(d.reason) - {"accepted"}
+    assert reasons == ({"ambiguous"} if alpha == 0.0 else {"unfamiliar"})
+
+
+def test_budget_rejects_the_given_share_of_traffic(model, data):
+    U = data[2]
+    for share in (0.02, 0.25):
+        assert np.mean(model.budget(share).predict(U) == -1) == pytest.approx(share, abs=2 / len(U))
+    assert model.budget(0.25).beta_ == model.beta_
+
+
+def test_risk_control_accepts_as_much_as_it_may(data):
+    X, y, U, fresh, y_fresh, ood = data
+    model = POSCOD(LogisticRegression(), FAST, alpha=0.0, random_state=3).fit(X, y, X_unlabeled=U)
+    strict, loose = (model.control_risk(r, delta=0.1) for r in (0.08, 0.12))
+    assert strict.threshold_ < loose.threshold_
+    for chosen, risk_max in ((strict, 0.08), (loose, 0.12)):
+        assert chosen.evaluate(fresh, y_fresh, ood).selective_risk.estimate <= risk_max
+    assert model.control_risk(0.12, delta=0.1, method="sgr").threshold_ <= loose.threshold_
+    with pytest.raises(InfeasibleProblemError):
+        model.control_risk(1e-4)
+    dear = model.at(loss=[[0, 1, 1], [2, 0, 1], [1, 1, 0]])
+    assert dear.control_risk(0.4).threshold_ == np.inf  # everything may be accepted
+    assert dear.control_risk(0.19).threshold_ < 1.0
+    folded = POSCOD(LogisticRegression(), FAST, calibration=3, random_state=0).fit(X, y, X_unlabeled=U)
+    with pytest.raises(InvalidInputError, match="nothing was fitted on"):
+        folded.control_risk(0.1)
+
+
+def test_generalised_risk_has_one_ranking(model, data):
+    X = data[3]
+    a, b = (model.at(problem=GeneralisedProblem(alpha=0.3, tpr_min=t)) for t in (0.6, 0.9))
+    np.testing.assert_array_equal(a.rejection_score(X), b.rejection_score(X))
+    assert (b.decide(X).accept >= a.decide(X).accept).all()
+
+
+def test_cost_problem_is_the_bayes_decision(model, data):
+    X = data[3]
+    chosen = model.at(problem=CostProblem(reject_id=0.2, accept_ood=3.0, reject_ood=0.5, pi=0.4))
+    d = chosen.decide(X)
+    cost_accept = 0.6 * d.risk + 0.4 * 3.0 * np.exp(d.log_ratio)
+    cost_reject = 0.6 * 0.2 + 0.4 * 0.5 * np.exp(d.log_ratio)
+    clear = np.abs(cost_accept - cost_reject) > 1e-9
+    np.testing.assert_array_equal(d.accept[clear], (cost_accept < cost_reject)[clear])
+
+
+def test_bounded_problem_meets_its_bound_with_the_smallest_slope(model, data):
+    X, y, ood = data[3:]
+    free = model.at(problem=BoundedProblem(tpr_min=0.8, fpr_max=1.0))
+    assert free.beta_ == 0.0
+    tight = model.at(problem=BoundedProblem(tpr_min=0.8, fpr_max=0.02))
+    result = tight.evaluate(X, y, ood)
+    assert result.fpr.estimate < 0.05
+    assert result.tpr.estimate == pytest.approx(0.8, abs=0.1)
+    looser = model.at(problem=BoundedProblem(tpr_min=0.8, fpr_max=0.1))
+    assert 0.0 < looser.beta_ < tight.beta_
+    with pytest.raises(InfeasibleProblemError, match="the smallest estimated FPR is"):
+        model.at(problem=BoundedProblem(tpr_min=1.0, fpr_max=0.0))
+
+
+def test_precision_is_a_bound_on_fpr(model):
+    by_precision = model.at(problem=PrecisionProblem(tpr_min=0.8, precision_min=0.95, pi=0.5))
+    limit = 0.8 * 0.05 / 0.95
+    assert by_precision.beta_ == pytest.approx(model.at(problem=BoundedProblem(0.8, limit)).beta_)
+
+
+def test_coverage_problem_keeps_to_the_allowed_share_of_traffic(model, data):
+    for share in (0.05, 0.3, 0.6):
+        chosen = model.at(problem=CoverageProblem(alpha=0.4, reject_max=share))
+        assert np.mean(~chosen.decide(data[2]).accept) == pytest.approx(share, abs=0.01)
+
+
+def test_label_free_evaluation_agrees_with_the_truth(model, data):
+    X, y, ood = data[3:]
+    traffic, _ = WORLD.sample_mixture(4000, pi=0.25, random_state=9)
+    truth = model.evaluate(X, y, ood)
+    free = model.evaluate_unlabeled(X, y, traffic)
+    assert free.tpr == truth.tpr
+    assert free.ood_prior.estimate == pytest.approx(0.25, abs=0.05)
+    assert free.fpr.low <= truth.fpr.estimate <= free.fpr.high
+    assert free.risk.low <= truth.risk.estimate <= free.risk.high
+    known = model.evaluate_unlabeled(X, y, traffic, pi=0.25)
+    assert known.ood_prior[:3] == (0.25, 0.25, 0.25)
+
+
+def test_label_free_evaluation_refuses_where_there_is_no_ood(model, data):
+    X, y = data[3:5]
+    free = model.evaluate_unlabeled(X[:500], y[:500], X[500:900], pi=0.004)
+    assert not free.fpr.informative
+    assert "too small" in free.fpr.reason
+    assert np.isnan(free.risk.estimate)
+
+
+def test_minus_one_marks_unlabelled_rows(model, data):
+    X, y, U, fresh, *_ = data
+    marked = POSCOD(LogisticRegression(), FAST, alpha=0.3, tpr_min=0.9, random_state=0).fit(
+        np.vstack([X, U]), np.append(y, np.full(len(U), -1))
+    )
+    np.testing.assert_array_equal(marked.predict(fresh), model.predict(fresh))
+    with pytest.raises(InvalidInputError, match="use one of the two"):
+        clone(marked).fit(np.vstack([X, U]), np.append(y, np.full(len(U), -1)), X_unlabeled=U)
+
+
+def test_text_labels_and_their_order(model, data):
+    X, y, U, fresh, *_ = data
+    names = np.array(["zebra", "ant", "mole"])
+    named = POSCOD(LogisticRegression(), FAST, alpha=0.3, tpr_min=0.9, random_state=0).fit(X, names[y], X_unlabeled=U)
+    assert named.classes_.tolist() == ["ant", "mole", "zebra"]
+    answer = named.predict(fresh)
+    assert answer.dtype == object
+    assert set(answer.tolist()) == {"ant", "mole", "zebra", -1}
+    agree = names[model.predict_id(fresh)] == named.predict_id(fresh)
+    assert agree.mean() > 0.97  # other rows train it, the classes are the same
+    said = clone(named).set_params(reject_label="unsure").fit(X, names[y], X_unlabeled=U).predict(fresh)
+    assert set(said.tolist()) == {"ant", "mole", "zebra", "unsure"}
+    mixed = np.append(names[y].astype(object), np.full(len(U), -1, dtype=object))
+    again = clone(named).fit(np.vstack([X, U]), mixed).predict(fresh)
+    assert (again == answer).all()
+
+
+def test_data_frames_and_feature_names(model, data):
+    X, y, U, fresh, *_ = data
+    frame = lambda rows: pd.DataFrame(rows, columns=["a", "b"])  # noqa: E731
+    framed = POSCOD(LogisticRegression(), FAST, alpha=0.3, tpr_min=0.9, random_state=0).fit(
+        frame(X), y, X_unlabeled=frame(U)
+    )
+    np.testing.assert_array_equal(framed.predict(frame(fresh)), model.predict(fresh))
+    assert framed.feature_names_in_.tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match="feature names"):
+        framed.predict(frame(fresh)[["b", "a"]])
+    with pytest.raises(ValueError, match="features"):
+        model.predict(fresh[:, :1])
+
+
+def test_polars_frames(model, data):
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    X, y, U, fresh, *_ = data
+    frame = lambda rows: polars.DataFrame({"a": rows[:, 0], "b": rows[:, 1]})  # noqa: E731
+    framed = POSCOD(LogisticRegression(), FAST, alpha=0.3, tpr_min=0.9, random_state=0)
+    framed.fit(frame(X), y, X_unlabeled=frame(U))
+    np.testing.assert_array_equal(framed.predict(frame(fresh)), model.predict(fresh))
+    assert framed.feature_names_in_.tolist() == ["a", "b"]
+
+
+def test_metadata_routing_passes_traffic_and_weights(data):
+    X, y, U, fresh, *_ = data
+    with config_context(enable_metadata_routing=True):
+        inner = POSCOD(LogisticRegression(), FAST, random_state=0).set_fit_request(X_unlabeled=True, sample_weight=True)
+        routed = make_pipeline(inner).fit(X, y, X_unlabeled=U, sample_weight=np.ones(len(y)))
+    plain = POSCOD(LogisticRegression(), FAST, random_state=0).fit(X, y, X_unlabeled=U, sample_weight=np.ones(len(y)))
+    np.testing.assert_array_equal(routed.predict(fresh), plain.predict(fresh))
+
+
+def test_missing_values_that_the_classifier_takes_leave_the_logits(data):
+    X, y, U, *_ = data
+    holes = X.copy()
+    holes[::7, 0] = np.nan
+    model = POSCOD(HistGradientBoostingClassifier(max_iter=20), FAST, random_state=0).fit(holes, y, X_unlabeled=U)
+    assert not model.uses_features_
+    assert np.isfinite(model.decide(holes[:50]).score).all()
+
+
+def test_text_pipelines_speak_through_their_features():
+    rng = np.random.default_rng(0)
+    words = [["cat", "dog", "cow"], ["car", "bus", "van"], ["sun", "rain", "snow"]]
+    draw = lambda topic, n: [" ".join(rng.choice(words[topic], 4)) for _ in range(n)]  # noqa: E731
+    texts, labels = draw(0, 150) + draw(1, 150), ["animal"] * 150 + ["vehicle"] * 150
+    traffic = draw(0, 60) + draw(1, 60) + draw(2, 50)
+    model = POSCOD(make_pipeline(CountVectorizer(), LogisticRegression()), FAST, tpr_min=0.9, random_state=0)
+    model.fit(np.array(texts, dtype=object), labels, X_unlabeled=np.array(traffic, dtype=object))
+    assert np.mean(model.predict(np.array(draw(2, 100), dtype=object)) == -1) > 0.9
+    assert np.mean(model.predict(np.array(draw(0, 100), dtype=object)) == "animal") > 0.8
+
+
+def test_sparse_rows(data):
+    X, y, U, fresh, *_ = data
+    model = POSCOD(LogisticRegression(), FAST, random_state=0).fit(
+        sparse.csr_matrix(X), y, X_unlabeled=sparse.csr_matrix(U)
+    )
+    dense = POSCOD(LogisticRegression(), FAST, random_state=0).fit(X, y, X_unlabeled=U)
+    np.testing.assert_allclose(model.log_ratio(sparse.csr_matrix(fresh)), dense.log_ratio(fresh), atol=1e-6)
+
+
+def test_frozen_classifier_is_not_trained(data):
+    X, y, U, fresh, *_ = data
+    frozen = FrozenEstimator(make_pipeline(StandardScaler(), LogisticRegression()).fit(X[:300], y[:300]))
+    model = POSCOD(frozen, FAST, random_state=0).fit(X[300:], y[300:], X_unlabeled=U)
+    np.testing.assert_array_equal(model.predict_id(fresh), frozen.predict(fresh))
+    assert len(model.calibration_.logits) == pytest.approx(600, abs=4)
+    with pytest.raises(InvalidInputError, match="exactly its classes"):
+        POSCOD(frozen, FAST).fit(X[300:][y[300:] > 0], y[300:][y[300:] > 0], X_unlabeled=U)
+
+
+def test_activations_of_a_network(data):
+    X, y, U, fresh, y_fresh, ood = data
+    head = LogisticRegression().fit(X[:300], y[:300])
+
+    def seen(rows, labels=None):
+        return Activations(rows, head.decision_function(rows), labels, head.coef_, head.intercept_)
+
+    model = POSCOD(ratio=FAST, tpr_min=0.9, random_state=0).fit(seen(X[300:], y[300:]), X_unlabeled=seen(U))
+    np.testing.assert_array_equal(model.predict_id(seen(fresh)), head.predict(fresh))
+    result = model.evaluate(seen(fresh), y_fresh, seen(ood))
+    assert result.tpr.estimate == pytest.approx(0.9, abs=0.06)
+    with pytest.raises(InvalidInputError, match="of the kind given to fit"):
+        model.predict(fresh)
+    with pytest.raises(InvalidInputError, match="classifier must be None"):
+        POSCOD(LogisticRegression()).fit(seen(X, y), X_unlabeled=seen(U))
+
+
+def test_cross_fitting_scores_every_row_by_parts_that_have_not_seen_it(data):
+    X, y, U, fresh, y_fresh, ood = data
+    forest = RandomForestClassifier(n_estimators=30, random_state=0)  # answers its own rows almost perfectly
+    model = POSCOD(forest, FAST, tpr_min=0.9, calibration=5, random_state=0).fit(X, y, X_unlabeled=U)
+    assert len(model.calibration_.logits) == len(X)
+    achieved = model.evaluate(fresh, y_fresh, ood).tpr.estimate
+    assert achieved == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / 1500 + 0.09 / 3000) + 0.01)
+
+
+def test_sample_weights_move_the_threshold(data):
+    X, y, U, *_ = data
+    uniform = POSCOD(LogisticRegression(), FAST, random_state=0).fit(
+        X, y, X_unlabeled=U, sample_weight=np.full(len(y), 3.0)
+    )
+    plain = POSCOD(LogisticRegression(), FAST, random_state=0).fit(X, y, X_unlabeled=U)
+    assert uniform.threshold_ == pytest.approx(plain.threshold_, rel=0.02)
+    easy = np.where(y == 0, 10.0, 0.1)
+    assert POSCOD(LogisticRegression(), FAST, random_state=0).fit(
+        X, y, X_unlabeled=U, sample_weight=easy
+    ).threshold_ != pytest.approx(plain.threshold_, rel=0.02)
+
+
+def test_without_traffic_the_rule_is_the_conditional_risk(data):
+    X, y, _, fresh, *_ = data
+    with pytest.warns(NoUnlabeledDataWarning, match="conditional risk alone"):
+        model = POSCOD(LogisticRegression(), random_state=0).fit(X, y)
+    d = model.decide(fresh)
+    np.testing.assert_array_equal(d.score, d.risk)
+    assert (d.log_ratio == -np.inf).all()
+    assert model.ood_prior_ == 0.0
+    with pytest.raises(InvalidInputError, match="fit with unlabelled rows"):
+        model.budget(0.1)
+
+
+def test_grid_search_chooses_by_label_free_risk(data):
+    X, y, U, *_ = data
+    rows, marks = np.vstack([X, U]), np.append(y, np.full(len(U), -1))
+    search = GridSearchCV(
+        POSCOD(LogisticRegression(), FAST, alpha=0.3, random_state=0),
+        {"classifier__C": [1e-6, 1.0]},
+        cv=3,
+        error_score="raise",
+    ).fit(rows, marks)
+    assert search.best_params_ == {"classifier__C": 1.0}
+    assert (search.cv_results_["mean_test_score"] <= 0).all()
+
+
+def test_score_is_minus_the_risk(model, data):
+    X, y, ood = data[3:]
+    traffic, _ = WORLD.sample_mixture(6000, pi=0.3, random_state=10)
+    truth = model.evaluate(X, y, ood).risk.estimate
+    free = model.score(np.vstack([X, traffic]), np.append(y, np.full(6000, -1)))
+    assert -free == pytest.approx(truth, abs=0.03)
+
+
+def test_empty_input_is_refused_as_the_classifier_does(model):
+    with pytest.raises(ValueError, match="0 sample"):
+        model.decide(np.zeros((0, 2)))
+
+
+def test_chunks_do_not_change_decisions(model, data, monkeypatch):
+    whole = model.decide(data[3])
+    small = poscod._inputs.chunks
+    monkeypatch.setattr(poscod.estimator, "chunks", lambda X: small(X, rows=77))
+    parts = model.decide(data[3])
+    np.testing.assert_array_equal(parts.label, whole.label)
+    np.testing.assert_allclose(parts.score, whole.score, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"alpha": 2}, "alpha must be a number"),
+        ({"tpr_min": 0}, "tpr_min must be a number"),
+        ({"loss": "zero"}, "loss must be one of"),
+        ({"loss": np.ones((2, 2)) - np.eye(2)}, "one row and one column per class"),
+        ({"threshold": "exact"}, "threshold must be one of"),
+        ({"delta": 0}, "delta must be a number"),
+        ({"calibration": 1.5}, "calibration must be a number"),
+        ({"calibration": 1}, "calibration must be a whole number >= 2"),
+        ({"calibration": 3, "threshold": "guaranteed"}, "calibration must be a share"),
+        ({"threshold": "guaranteed", "tpr_min": 0.9999}, "at least 29956"),
+    ],
+)
+def test_bad_parameters_are_refused(data, params, message):
+    with pytest.raises((InvalidInputError, InfeasibleProblemError), match=message):
+        POSCOD(LogisticRegression(), FAST, random_state=0, **params).fit(*data[:2], X_unlabeled=data[2])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda X, y, U: POSCOD().fit(X), "requires y to be passed"),
+        (lambda X, y, U: POSCOD().fit(X, y[:5], X_unlabeled=U), "as many rows as X"),
+        (lambda X, y, U: POSCOD().fit(X, np.zeros(len(y)), X_unlabeled=U), "at least two classes"),
+        (lambda X, y, U: POSCOD().fit(X[:3], [0, 1, 1], X_unlabeled=U), "too few"),
+        (lambda X, y, U: POSCOD(calibration=5).fit(X[:6], [0, 1, 1, 0, 1, 1], X_unlabeled=U), "rows of every class"),
+    ],
+)
+def test_bad_data_is_refused(data, call, message):
+    with pytest.raises(InvalidInputError, match=message):
+        call(*data[:3])
+
+
+def test_labels_not_seen_at_fit_are_refused(model, data):
+    with pytest.raises(InvalidInputError, match="labels seen at fit, got 7"):
+        model.evaluate(data[3][:2], [0, 7], data[5])
+    with pytest.raises(InvalidInputError, match="problem excludes"):
+        model.at(alpha=0.2, problem=BoundedProblem())

@@ -1,0 +1,851 @@
+"""Models in files: the same decisions in another process, and a sentence for every file that must not be read."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import poscod.ratio
+from poscod import POSCOD, Activations, persist
+from poscod._codec import Decoder, Encoder, registry
+from poscod.exceptions import InvalidInputError, MissingExtraError, PoscodWarning
+from poscod.persist import ModelFileError, UntrustedTypesError, load, save
+from poscod.problem import CostProblem, ScodProblem
+from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, EMRatio, StandardSigmoid
+from poscod.theory import GaussianWorld
+
+TREES = [
+    "sklearn.tree._tree.Tree",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+]
+COLUMNS = ("label", "accept", "reason", "risk", "log_ratio", "score")
+WORLD = GaussianWorld([[0.0, 0.0, 0.0], [3.0, 0.0, 1.0], [0.0, 3.0, -1.0]], [[2.0, 4.0, 3.0]])
+LOSS = [[0, 1, 2], [5, 0, 1], [1, 3, 0]]
+
+
+def rows(dtype=np.float64):
+    X, y = WORLD.sample_id(400, random_state=0)
+    traffic, _ = WORLD.sample_mixture(300, pi=0.3, random_state=1)
+    return X.astype(dtype), y, traffic.astype(dtype)
+
+
+def activations(dtype=np.float32, n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    weight = np.random.default_rng(7).normal(size=(4, 12))
+
+    def layer(features, **parts):
+        features = features.astype(dtype)
+        return Activations(features, (features @ weight.T).astype(dtype), **parts)
+
+    known = rng.normal(size=(n, 12))
+    noisy = known @ weight.T + rng.gumbel(size=(n, 4))
+    new = np.concatenate([rng.normal(size=(n, 12)), rng.normal(2.0, 2.0, size=(n // 3, 12))])
+    return layer(known, labels=noisy.argmax(axis=1)), layer(new)
+
+
+def fitted(dtype=np.float64, labels=None, traffic=True, **parameters):
+    X, y, U = rows(dtype)
+    y = y if labels is None else np.asarray(labels)[y]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PoscodWarning)
+        return POSCOD(random_state=0, **parameters).fit(X, y, X_unlabeled=U if traffic else None)
+
+
+def network(**parameters):
+    known, traffic = activations()
+    return POSCOD(random_state=0, **parameters).fit(known, X_unlabeled=traffic)
+
+
+def frozen():
+    X, y, _ = rows()
+    return FrozenEstimator(GaussianNB().fit(X[:100], y[:100]))
+
+
+MODELS = {
+    "default": fitted,
+    "float32": lambda: fitted(np.float32),
+    "texts": lambda: fitted(labels=["cat", "dog", "eel"], reject_label="?"),
+    "objects": lambda: fitted(labels=np.array(["cat", "dog", "eel"], dtype=object)),
+    "loss": lambda: fitted(loss=LOSS, alpha=0.3),
+    "loss array": lambda: fitted(loss=np.array(LOSS, dtype=np.float64).T, tpr_min=np.float32(0.8)),
+    "at": lambda: fitted().at(alpha=0.2, tpr_min=0.8, loss="absolute"),
+    "costs": lambda: fitted().at(problem=CostProblem(reject_id=0.1, accept_ood=2.0)),
+    "budget": lambda: fitted().budget(0.2),
+    "alpha 1": lambda: fitted(alpha=1.0),
+    "no traffic": lambda: fitted(traffic=False),
+    "guaranteed": lambda: fitted(threshold="guaranteed", delta=0.1, tpr_min=0.8),
+    "folds": lambda: fitted(calibration=3),
+    "forest": lambda: fitted(classifier=RandomForestClassifier(10, random_state=0)),
+    "boosting": lambda: fitted(classifier=HistGradientBoostingClassifier(max_iter=10, random_state=0)),
+    "frozen": lambda: fitted(classifier=frozen()),
+    "paper": lambda: fitted(ratio=CorrectedSigmoid("paper", l2=0.01)),
+    "standard": lambda: fitted(ratio=StandardSigmoid()),
+    "em": lambda: fitted(ratio=EMRatio(HistGradientBoostingClassifier(max_iter=10), n_folds=2, max_iter=2)),
+    "nnpu": lambda: fitted(ratio=NNPU()),
+    "woods": lambda: fitted(ratio=WOODS()),
+    "network": network,
+    "network at": lambda: network(loss="absolute").at(alpha=0.8),
+}
+NETWORKS = {"network", "network at"}
+
+
+def queries(name):
+    if name in NETWORKS:
+        return activations(seed=3)[1]
+    return WORLD.sample_mixture(500, pi=0.5, random_state=9)[0].astype(np.float32 if name == "float32" else np.float64)
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: make() for name, make in MODELS.items()}
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory):
+    """A file of a model without any foreign estimator."""
+    path = tmp_path_factory.mktemp("core") / "model.poscod"
+    save(network(), path)
+    return path
+
+
+NEW_PROCESS = """
+import json, sys
+import numpy as np
+from pathlib import Path
+from poscod import Activations, persist
+folder = Path(sys.argv[1])
+for name in json.loads((folder / "names.json").read_text()):
+    model = persist.load(folder / f"{name}.poscod", trusted=json.loads(sys.argv[2]))
+    if (folder / f"{name}.npz").exists():
+        X = Activations.load(folder / f"{name}.npz", mmap=False)
+    else:
+        X = np.load(folder / f"{name}.npy")
+    decisions = model.decide(X)
+    for column in ("label", "accept", "reason", "risk", "log_ratio", "score"):
+        value = getattr(decisions, column)
+        np.save(folder / f"{name}.{column}.npy", value.astype(str) if value.dtype == object else value)
+"""
+
+
+def run(code, *arguments, check=True):
+    command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
+    return subprocess.run(command, check=check, capture_output=True, text=True)
+
+
+def test_a_new_process_decides_the_same_to_the_last_bit(models, tmp_path):
+    (tmp_path / "names.json").write_text(json.dumps(list(models)))
+    for name, model in models.items():
+        save(model, tmp_path / f"{name}.poscod")
+        X = queries(name)
+        X.save(tmp_path / f"{name}.npz") if name in NETWORKS else np.save(tmp_path / f"{name}.npy", X)
+    run(NEW_PROCESS, tmp_path, json.dumps(TREES))
+    for name, model in models.items():
+        decisions = model.decide(queries(name))
+        assert 0 < decisions.accept.sum() < len(decisions), name
+        for column in COLUMNS:
+            expected, got = getattr(decisions, column), np.load(tmp_path / f"{name}.{column}.npy")
+            assert expected.dtype == object or got.dtype == expected.dtype, (name, column)
+            assert np.array_equal(got, expected.astype(str) if expected.dtype == object else expected), (name, column)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_loaded_model_is_the_same_object(models, tmp_path, name):
+    model = models[name]
+    save(model, tmp_path / "m.poscod")
+    back = load(tmp_path / "m.poscod", trusted=TREES)
+    assert type(back) is POSCOD
+    assert repr(back) == repr(model)
+    assert repr(clone(back)) == repr(clone(model))
+    assert back.get_params(deep=False).keys() == model.get_params(deep=False).keys()
+    assert set(vars(back)) == set(vars(model))
+    assert back.problem_ == model.problem_
+    assert type(back.calibration_) is type(model.calibration_)
+    if model.threshold != "guaranteed":
+        one, other = (m.at(alpha=0.2, tpr_min=0.7) for m in (back, model))
+        assert (one.threshold_, one.tau_, one.beta_) == (other.threshold_, other.tau_, other.beta_)
+    assert np.array_equal(back.predict(queries(name)), model.predict(queries(name)))
+    if model.ratio_ is not None:
+        assert back.ratio_.ood_prior_interval(0.9) == model.ratio_.ood_prior_interval(0.9)
+
+
+def test_all_ratios_are_covered(models):
+    classes = {v for v in vars(poscod.ratio).values() if isinstance(v, type) and issubclass(v, poscod.ratio.Ratio)}
+    covered = {type(model.ratio_) for model in models.values()}
+    assert classes - {poscod.ratio.Ratio} <= covered
+    assert len(covered) >= 6
+
+
+def test_a_model_of_a_data_frame_keeps_its_column_names(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    X, y, U = rows()
+    frame, traffic = (pandas.DataFrame(part, columns=["a", "b", "c"]) for part in (X, U))
+    model = POSCOD(random_state=0).fit(frame, y, X_unlabeled=traffic)
+    save(model, tmp_path / "m.poscod")
+    back = load(tmp_path / "m.poscod")
+    assert back.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert np.array_equal(back.predict(frame), model.predict(frame))
+
+
+def test_a_loaded_model_can_be_fitted_again(core):
+    known, traffic = activations(seed=5)
+    back = load(core)
+    again = back.fit(known, X_unlabeled=traffic)
+    assert again.threshold_ == network().fit(known, X_unlabeled=traffic).threshold_
+
+
+def test_unfitted_models_and_parts_can_be_saved(tmp_path):
+    save(POSCOD(alpha=0.1, ratio=WOODS()), tmp_path / "m.poscod")
+    back = load(tmp_path / "m.poscod")
+    assert (back.alpha, type(back.ratio)) == (0.1, WOODS)
+    X, _, U = rows()
+    ratio = CorrectedSigmoid().fit(X, U)
+    save(ratio, tmp_path / "r.poscod")
+    assert np.array_equal(load(tmp_path / "r.poscod").log_ratio(U), ratio.log_ratio(U))
+
+
+def test_the_frozen_classifier_stays_one_object(models, tmp_path):
+    save(models["frozen"], tmp_path / "m.poscod")
+    back = load(tmp_path / "m.poscod")
+    assert back.classifier is back.classifier_
+    assert len([n for n in zipfile.ZipFile(tmp_path / "m.poscod").namelist() if n.startswith("foreign/")]) == 1
+
+
+# -- what is inside -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_model_gives_the_same_bytes(core, tmp_path):
+    save(network(), tmp_path / "again.poscod")
+    save(load(core), tmp_path / "loaded.poscod")
+    assert (tmp_path / "again.poscod").read_bytes() == (tmp_path / "loaded.poscod").read_bytes() == core.read_bytes()
+
+
+def test_the_file_can_be_read_without_poscod(core):
+    with zipfile.ZipFile(core) as archive:
+        assert archive.testzip() is None
+        manifest = json.loads(archive.read("manifest.json"))
+        state = json.loads(archive.read("state.json"), parse_constant=pytest.fail)
+        assert set(archive.namelist()) == {"manifest.json", *manifest["members"]}
+        assert not [name for name in archive.namelist() if name.startswith("foreign/")]
+        for name, member in manifest["members"].items():
+            data = archive.read(name)
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (member["size"], member["sha256"])
+            if name.startswith("arrays/"):
+                np.load(io.BytesIO(data), allow_pickle=False)
+    assert (manifest["format"], manifest["protocol"]) == ("poscod-model", persist.PROTOCOL)
+    assert manifest["root"] == state["class"] == "poscod.estimator.POSCOD"
+    assert manifest["versions"]["numpy"] == np.__version__
+    assert state["state"]["tpr_min"] == 0.95
+
+
+def round_trip(value):
+    members = {}
+    node = json.loads(
+        json.dumps(Encoder(lambda k, v: members.update({k: bytes(v)}), pytest.fail).encode(value), allow_nan=False)
+    )
+    return Decoder(members.__getitem__, pytest.fail).decode(node)
+
+
+def same(one, other):
+    if isinstance(one, np.ndarray):
+        equal = one.dtype == other.dtype and one.shape == other.shape
+        return equal and (one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes())
+    if isinstance(one, (list, tuple)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return type(one) is type(other) and same(list(one.items()), list(other.items()))
+    return type(one) is type(other) and (one == other or (one != one and other != other))
+
+
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text())
+NUMPY_SCALARS = hnp.scalar_dtypes().flatmap(lambda dtype: hnp.arrays(dtype, 1).map(lambda a: a[0]))
+ARRAYS = hnp.arrays(hnp.scalar_dtypes(), hnp.array_shapes(min_dims=0, min_side=0, max_side=4))
+VALUES = st.recursive(
+    SCALARS | NUMPY_SCALARS | ARRAYS,
+    lambda inner: (
+        st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(SCALARS.filter(lambda k: k == k), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_values_survive(value):
+    assert same(value, round_trip(value))
+
+
+@given(hnp.arrays(np.float64, hnp.array_shapes(max_dims=3, max_side=9)), st.data())
+def test_arrays_keep_their_memory_layout(array, data):
+    array = array.transpose(data.draw(st.permutations(range(array.ndim))))
+    step = st.integers(-3, 3).filter(bool)
+    view = array[tuple(slice(None, None, data.draw(step)) for _ in range(array.ndim))]
+    back = round_trip(view)
+    assert back.tobytes() == view.tobytes()
+    if view.size:
+        assert back.strides == view.strides or (view.flags.c_contiguous or view.flags.f_contiguous)
+        assert (back.flags.c_contiguous, back.flags.f_contiguous) == (view.flags.c_contiguous, view.flags.f_contiguous)
+
+
+def test_wide_gaps_are_not_kept():
+    column = np.arange(100_000.0).reshape(10, -1)[:, 3]
+    assert round_trip(column).strides == (8,)
+    assert round_trip(column).tolist() == column.tolist()
+    scattered = np.arange(90_000.0).reshape(300, 300).T[::100, ::100]
+    assert round_trip(scattered).flags.f_contiguous
+    assert round_trip(scattered).tolist() == scattered.tolist()
+
+
+def test_repeated_arrays_are_stored_once():
+    members = {}
+    array = np.arange(3.0)
+    node = Encoder(members.__setitem__, pytest.fail).encode([array, array.copy(), (array,)])
+    assert len(members) == 2
+    assert node[0] == node[2]["tuple"][0] != node[1]
+
+
+# -- saving ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["array", "zip", "fsync", "replace", "skops"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("disk full")])
+def test_interrupted_save_leaves_the_old_file_and_no_draft(models, tmp_path, monkeypatch, step, error):
+    path = tmp_path / "m.poscod"
+    save(models["default"], path)
+    before = path.read_bytes()
+    calls = []
+
+    def fail(*args, **kwargs):
+        calls.append(args)
+        if step == "array" and len(calls) < 3:
+            return write_array(*args, **kwargs)
+        raise error
+
+    write_array = np.lib.format.write_array
+    targets = {
+        "array": "numpy.lib.format.write_array",
+        "zip": "zipfile.ZipFile.writestr",
+        "fsync": "os.fsync",
+        "replace": "pathlib.Path.replace",
+        "skops": "skops.io.dumps",
+    }
+    monkeypatch.setattr(targets[step], fail)
+    with pytest.raises((KeyboardInterrupt, OSError, InvalidInputError)):
+        save(models["at"], path)
+    monkeypatch.undo()
+    assert calls
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_no_file_appears_when_the_first_save_fails(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"model\.classifier uses .*<lambda>.*top of a module"):
+        save(POSCOD(make_pipeline(FunctionTransformer(lambda x: x), GaussianNB())), tmp_path / "m.poscod")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("model", [GaussianNB(), None, {"a": 1}, POSCOD, np.zeros(3)])
+def test_only_models_of_poscod_are_saved(tmp_path, model):
+    with pytest.raises(InvalidInputError, match="model must be an estimator of poscod, got a "):
+        save(model, tmp_path / "m.poscod")
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (np.zeros(2, dtype=[("a", object)]), r"model\.loss is an array of dtype .* no plain file format"),
+        ((i for i in "ab"), r"model\.loss is a builtins\.generator, which skops cannot save"),
+        (poscod.exceptions.PoscodError("x"), r"model\.loss is a poscod\.exceptions\.PoscodError, which is no part"),
+    ],
+    ids=["structured", "generator", "class"],
+)
+def test_what_cannot_be_saved_is_named(tmp_path, value, sentence):
+    with pytest.raises(InvalidInputError, match=sentence):
+        save(POSCOD(loss=value), tmp_path / "m.poscod")
+
+
+def test_a_circle_cannot_be_saved(tmp_path):
+    circle = []
+    circle.append(circle)
+    with pytest.raises(InvalidInputError, match="refers to itself"):
+        save(POSCOD(loss=circle), tmp_path / "m.poscod")
+
+
+# -- without skops -----------------------------------------------------------------------------------------------------------
+
+BLOCK = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "skops":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Block())
+"""
+
+
+def test_a_network_needs_nothing_but_the_core(core, tmp_path):
+    X = activations(seed=3)[1]
+    X.save(tmp_path / "x.npz")
+    code = f"""{BLOCK}
+import numpy as np
+from poscod import Activations, persist
+model = persist.load(sys.argv[1])
+np.save(sys.argv[3], model.decide(Activations.load(sys.argv[2])).score)
+persist.save(model.at(alpha=.3), sys.argv[4])
+assert "skops" not in sys.modules
+"""
+    run(code, core, tmp_path / "x.npz", tmp_path / "score.npy", tmp_path / "again.poscod")
+    assert np.array_equal(np.load(tmp_path / "score.npy"), load(core).decide(X).score)
+    assert load(tmp_path / "again.poscod").alpha == 0.3
+
+
+@pytest.mark.parametrize("call", ["load(sys.argv[1])", "save(POSCOD(LogisticRegression()), sys.argv[1])"])
+def test_foreign_estimators_need_the_extra(models, tmp_path, call):
+    save(models["default"], tmp_path / "m.poscod")
+    before = (tmp_path / "m.poscod").read_bytes()
+    code = f"""{BLOCK}
+from poscod import POSCOD
+from poscod.exceptions import MissingExtraError
+from poscod.persist import load, save
+from sklearn.linear_model import LogisticRegression
+try:
+    {call}
+except MissingExtraError as error:
+    print(error)
+"""
+    out = run(code, tmp_path / "m.poscod").stdout
+    assert "a model with estimators of other libraries needs the package 'skops'" in out
+    assert "pip install 'poscod[persist]'" in out
+    assert (tmp_path / "m.poscod").read_bytes() == before
+    assert issubclass(MissingExtraError, ImportError)
+
+
+# -- trust -------------------------------------------------------------------------------------------------------------------
+
+
+def test_untrusted_types_are_named_all_at_once(models, tmp_path):
+    model = fitted(classifier=RandomForestClassifier(3), ratio=models["em"].ratio)
+    save(model, tmp_path / "m.poscod")
+    with pytest.raises(
+        UntrustedTypesError, match=r"m\.poscod holds types .*TreePredictor.*tree.Tree.*pass trusted=\["
+    ) as caught:
+        load(tmp_path / "m.poscod")
+    assert sorted(caught.value.types) == sorted(TREES)
+    with pytest.raises(UntrustedTypesError) as caught:
+        load(tmp_path / "m.poscod", trusted=TREES[:1])
+    assert caught.value.types == TREES[1:]
+    load(tmp_path / "m.poscod", trusted=caught.value.types + TREES[:1])
+
+
+class Classifier(GaussianNB):
+    """A classifier of somebody else."""
+
+
+def test_types_may_be_given_as_types(tmp_path):
+    save(POSCOD(Classifier()), tmp_path / "m.poscod")
+    with pytest.raises(UntrustedTypesError, match="Classifier"):
+        load(tmp_path / "m.poscod")
+    assert type(load(tmp_path / "m.poscod", trusted=(Classifier,)).classifier) is Classifier
+
+
+@pytest.mark.parametrize("trusted", [True, "sklearn.tree._tree.Tree", GaussianNB, [1]])
+def test_trusted_must_be_a_list(core, trusted):
+    with pytest.raises(InvalidInputError, match="trusted must be a list of types or of their full names"):
+        load(core, trusted=trusted)
+
+
+# -- hostile and damaged files -------------------------------------------------------------------------------------------------
+
+
+def rewrite(
+    source, target, *, members=None, manifest=None, drop=(), raw=(), compression=zipfile.ZIP_STORED, honest=True
+):
+    """Write a changed copy whose checksums are right again, as an attacker would."""
+    with zipfile.ZipFile(source) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    head = json.loads(content.pop("manifest.json"))
+    content.update(members or {})
+    for name in drop:
+        del content[name]
+    if honest:
+        head["members"] = {k: {"size": len(v), "sha256": hashlib.sha256(v).hexdigest()} for k, v in content.items()}
+    head.update(manifest or {})
+    with zipfile.ZipFile(target, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, data in [*content.items(), *raw]:
+            archive.writestr(name, data, compress_type=compression)
+        if "manifest.json" not in drop:
+            archive.writestr("manifest.json", json.dumps(head))
+    return target
+
+
+def with_state(core, tmp_path, change, **more):
+    state = json.loads(zipfile.ZipFile(core).read("state.json"))
+    change(state)
+    return rewrite(core, tmp_path / "bad.poscod", members={"state.json": json.dumps(state).encode()}, **more)
+
+
+def npy(array, **options):
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, array, **options)
+    return buffer.getvalue()
+
+
+HOSTILE_NAMES = [
+    "os.system",
+    "posix.system",
+    "builtins.eval",
+    "builtins.object",
+    "poscod._optional.require",
+    "poscod._optional.importlib.import_module",
+    "poscod.problem.ScodProblem.__init__",
+    "poscod.problem.dataclass",
+    "poscod.problem.InvalidInputError",
+    "poscod.estimator.copy.copy",
+    "poscod.estimator.Pipeline",
+    "poscod.ratio.CorrectedSigmoid",
+    "poscod.ratio._ratio.Ratio",
+    "poscod.datasets._pickles._Reader",
+    "poscod.exceptions.PoscodError",
+    "poscod.nowhere.Thing",
+    "poscod.cli.main",
+    "sklearn.linear_model._logistic.LogisticRegression",
+    "",
+    "POSCOD",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_class_names_are_refused(core, tmp_path, name):
+    def inside(state):
+        state["state"]["ratio"] = {"class": name, "state": {}}
+
+    before = set(sys.modules)
+    with pytest.raises(ModelFileError, match=r"bad\.poscod names the class '.*', which is no part of a poscod model"):
+        load(with_state(core, tmp_path, inside))
+    with pytest.raises(ModelFileError, match="names the class"):
+        load(with_state(core, tmp_path, lambda s: s.update({"class": name}), manifest={"root": name}))
+    assert set(sys.modules) == before
+
+
+def test_the_registry_holds_only_classes_of_the_package():
+    assert len(registry()) >= 30
+    for name, cls in registry().items():
+        assert name.startswith("poscod.")
+        assert isinstance(cls, type)
+        assert cls.__module__.startswith("poscod.")
+        assert not {"__reduce__", "__setstate__", "__del__", "__setattr__"} & set(vars(cls)) or hasattr(
+            cls, "__dataclass_fields__"
+        )
+    assert {type(POSCOD()), ScodProblem, CorrectedSigmoid, Activations} <= set(registry().values())
+
+
+def test_no_constructor_runs(core, tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise AssertionError("a constructor ran")
+
+    for cls in registry().values():
+        for method in ("__init__", "__post_init__", "__setstate__", "__new__"):
+            if method in vars(cls) and method != "__init__":
+                monkeypatch.setattr(cls, method, fail)
+    monkeypatch.setattr("sklearn.base.BaseEstimator.__setstate__", fail)
+    load(core)
+
+
+def test_unknown_attributes_are_kept_and_missing_parameters_get_their_default(core, tmp_path):
+    def change(state):
+        state["state"]["from_the_future_"] = 3
+        del state["state"]["delta"]
+        state["state"]["problem_"]["state"].pop("tpr_min")
+
+    back = load(with_state(core, tmp_path, change))
+    assert (back.from_the_future_, back.delta, back.problem_.tpr_min) == (3, 0.05, 0.95)
+    assert np.array_equal(back.predict(queries("network")), load(core).predict(queries("network")))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"unknown": 1},
+        {},
+        {"class": "poscod.problem.ScodProblem"},
+        {"class": "poscod.problem.ScodProblem", "state": 3},
+        {"class": ["poscod.problem.ScodProblem"], "state": {}},
+        {"class": "poscod._fitting.Calibration", "state": {}},
+        {"array": "arrays/999.npy"},
+        {"array": "../../etc/passwd"},
+        {"array": "manifest.json"},
+        {"array": "state.json"},
+        {"array": 3},
+        {"array": "arrays/0.npy", "strides": [10**12]},
+        {"array": "arrays/0.npy", "strides": [-(10**12), 8, 8]},
+        {"array": "arrays/0.npy", "strides": ["8"]},
+        {"array": "arrays/0.npy", "strides": [1.5]},
+        {"foreign": "arrays/0.npy"},
+        {"foreign": "foreign/0.skops"},
+        {"foreign": "state.json"},
+        {"objects": ["a", "b"], "shape": [10**15]},
+        {"objects": 7, "shape": [1]},
+        {"numpy": "object_", "value": 1},
+        {"numpy": "void", "value": 10**12},
+        {"float": "__import__('os')"},
+        {"tuple": 5},
+        {"dict": [[[1], 2]]},
+        {"dict": {"a": 1}},
+    ],
+    ids=str,
+)
+def test_nonsense_in_the_state_is_a_sentence(core, tmp_path, node):
+    with pytest.raises(ModelFileError, match=r"bad\.poscod (has|lacks|names|could not be read)"):
+        load(with_state(core, tmp_path, lambda state: state["state"].update(loss=node)))
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"class": ' * 50_000], ids=range(7)
+)
+def test_a_broken_state_is_a_sentence(core, tmp_path, text):
+    with pytest.raises(ModelFileError, match=r"bad\.poscod "):
+        load(rewrite(core, tmp_path / "bad.poscod", members={"state.json": text}))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"PK", b"hello" * 100, b"\x80\x04\x95", b"\x93NUMPY"], ids=["empty", "PK", "text", "pickle", "npy"]
+)
+def test_other_files_are_refused(tmp_path, data):
+    (tmp_path / "x.poscod").write_bytes(data)
+    with pytest.raises(ModelFileError, match=r"x\.poscod is not a poscod model"):
+        load(tmp_path / "x.poscod")
+
+
+def test_other_archives_are_refused(tmp_path, core):
+    np.savez(tmp_path / "x.npz", a=np.zeros(3))
+    with pytest.raises(ModelFileError, match=r"is a zip archive without manifest\.json"):
+        load(tmp_path / "x.npz")
+    with pytest.raises(ModelFileError, match="does not say format 'poscod-model'"):
+        load(rewrite(core, tmp_path / "x.poscod", manifest={"format": "other"}))
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nowhere.poscod")
+
+
+@pytest.mark.parametrize("share", [0.0001, 0.3, 0.9, 0.9999])
+def test_truncated_files_are_refused(core, tmp_path, share):
+    data = core.read_bytes()
+    (tmp_path / "x.poscod").write_bytes(data[: max(5, int(share * len(data)))])
+    with pytest.raises(ModelFileError, match=r"x\.poscod is truncated or damaged"):
+        load(tmp_path / "x.poscod")
+
+
+@pytest.mark.parametrize("protocol", [persist.PROTOCOL + 6, 10**9])
+def test_newer_protocols_are_refused(core, tmp_path, protocol):
+    # Whatever else is new in such a file: the sentence comes first.
+    path = rewrite(
+        core, tmp_path / "x.poscod", manifest={"protocol": protocol, "members": None}, raw=[("new/x.bin", b"")]
+    )
+    with pytest.raises(ModelFileError, match=rf"newer poscod \(protocol {protocol}, this one reads up to 1\): upgrade"):
+        load(path)
+
+
+@pytest.mark.parametrize("protocol", [None, "1", True, 0, -1, 1.5])
+def test_a_protocol_is_a_number(core, tmp_path, protocol):
+    with pytest.raises(ModelFileError, match="no number of a format"):
+        load(rewrite(core, tmp_path / "x.poscod", manifest={"protocol": protocol}))
+
+
+def test_missing_members_are_refused(core, tmp_path):
+    for name in ("state.json", "arrays/0.npy"):
+        with pytest.raises(ModelFileError, match=f"lacks the member '{name}'"):
+            load(rewrite(core, tmp_path / "x.poscod", drop=[name]))
+        with pytest.raises(ModelFileError, match=f"lacks the member '{name}'"):
+            load(rewrite(core, tmp_path / "x.poscod", drop=[name], honest=False))
+
+
+@pytest.mark.parametrize("name", ["state.json", "arrays/0.npy"])
+def test_checksums_are_checked(core, tmp_path, name):
+    data = bytearray(zipfile.ZipFile(core).read(name))
+    data[-2] ^= 1
+    with pytest.raises(ModelFileError, match=f"checksum of '{name}' does not match"):
+        load(rewrite(core, tmp_path / "x.poscod", members={name: bytes(data)}, honest=False))
+    with pytest.raises(ModelFileError, match=f"'{name}' has not the size"):
+        load(rewrite(core, tmp_path / "x.poscod", members={name: bytes(data) + b" "}, honest=False))
+
+
+def test_any_flipped_byte_is_found_or_harmless(core, tmp_path):
+    data = core.read_bytes()
+    expected = load(core).decide(queries("network")).score
+    rng = np.random.default_rng(0)
+    path = tmp_path / "x.poscod"
+    found = 0
+    for place in rng.choice(len(data), 150, replace=False):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
+        try:
+            model = load(path)
+        except ModelFileError:
+            found += 1
+        else:  # bytes of the archive that carry nothing, such as dates
+            assert np.array_equal(model.decide(queries("network")).score, expected)
+    assert found >= 140
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil.npy", "/etc/passwd", "arrays/../../evil.npy", "arrays\\0.npy", "arrays/0.pkl", "run.py", "C:/x.npy"],
+)
+def test_strange_names_are_refused(core, tmp_path, name):
+    for path in (
+        rewrite(core, tmp_path / "x.poscod", raw=[(name, b"x")]),
+        rewrite(core, tmp_path / "x.poscod", members={name: b"x"}),
+    ):
+        with pytest.raises(ModelFileError, match="which no poscod model holds"):
+            load(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.poscod"]
+
+
+def test_two_members_of_one_name_are_refused(core, tmp_path):
+    with pytest.raises(ModelFileError, match="two members of one name"):
+        load(rewrite(core, tmp_path / "x.poscod", raw=[("state.json", b"{}")]))
+
+
+def test_bombs_are_refused(core, tmp_path):
+    zeros = npy(np.zeros(4_000_000))
+    path = rewrite(core, tmp_path / "x.poscod", members={"arrays/0.npy": zeros}, compression=zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < len(zeros) / 10
+    with pytest.raises(ModelFileError, match="compressed, which poscod never does"):
+        load(path)
+
+
+def test_declared_sizes_are_bounded_by_the_file(core, tmp_path):
+    """The same bytes listed under many names (overlapping members) would grow when read."""
+    data = core.read_bytes()
+    with zipfile.ZipFile(core) as archive:
+        size = archive.getinfo("arrays/0.npy").file_size
+    old, new = size.to_bytes(4, "little") * 2, (2**31).to_bytes(4, "little") * 2
+    directory = data.rindex(b"arrays/0.npy") - 46
+    changed = data[:directory] + data[directory:].replace(old, new, 1)
+    (tmp_path / "x.poscod").write_bytes(changed)
+    with pytest.raises(ModelFileError, match=r"declares \d+ bytes of members in \d+ bytes of file"):
+        load(tmp_path / "x.poscod")
+
+
+def lying_npy():
+    """A header that claims far more numbers than follow."""
+    data = npy(np.zeros(10))
+    return data.replace(b"(10,), }" + b" " * 12, b"(%d,), }" % 10**12 + b" ")
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (lambda: npy(np.array([{}, print], dtype=object), allow_pickle=True), "an array of Python objects"),
+        (lying_npy, "does not fill its place"),
+        (lambda: npy(np.zeros(3))[:-1], "does not fill its place"),
+        (lambda: b"\x93NUMPY\x09\x00", "could not be read"),
+        (lambda: b"nothing", "could not be read"),
+    ],
+    ids=["objects", "lie", "short", "version", "magic"],
+)
+def test_arrays_that_are_not_plain_are_refused(core, tmp_path, data, sentence):
+    with pytest.raises(ModelFileError, match=sentence):
+        load(rewrite(core, tmp_path / "x.poscod", members={"arrays/0.npy": data()}))
+
+
+@pytest.mark.parametrize("step", [10**12, -(10**12), 10**6, 3, 2**70])
+def test_strides_cannot_make_an_array_grow(core, tmp_path, step):
+    def change(state):
+        state["state"]["loss"] = {"array": "arrays/900.npy", "strides": [step]}
+
+    state = with_state(core, tmp_path, change)
+    with pytest.raises(ModelFileError, match="whose strides .* do not fit its shape"):
+        load(rewrite(state, tmp_path / "x.poscod", members={"arrays/900.npy": npy(np.arange(4.0))}))
+
+
+def skops_file(members, compression=zipfile.ZIP_STORED):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def sparse_bomb():
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, data=np.zeros(4_000_000))
+    return skops_file({"1.npz": buffer.getvalue()})
+
+
+def calls_a_function():
+    call = {
+        "__class__": "system",
+        "__module__": "os",
+        "__loader__": "FunctionNode",
+        "content": {"module_path": "os", "function": "system"},
+    }
+    return skops_file({"schema.json": json.dumps({**call, "protocol": 1, "_skops_version": "0.13"})})
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (lambda: b"nothing", "could not be read"),
+        (lambda: skops_file({}), "could not be read"),
+        (lambda: skops_file({"schema.json": "{}"}), "could not be read"),
+        (lambda: skops_file({"1.npy": npy(np.zeros(10**6))}, zipfile.ZIP_DEFLATED), "compressed"),
+        (lambda: skops_file({"1.npy": lying_npy()}), "does not fill its place"),
+        (lambda: skops_file({"1.npy": npy(np.array([print]), allow_pickle=True)}), "an array of Python objects"),
+        (sparse_bomb, "grows too much"),
+        (calls_a_function, r"not trusted by default \(os\.system\)"),
+    ],
+    ids=["text", "empty", "schema", "deflated", "lie", "objects", "sparse", "function"],
+)
+def test_hostile_foreign_members_are_refused(models, tmp_path, data, sentence):
+    save(models["default"], tmp_path / "m.poscod")
+    with pytest.raises(ModelFileError, match=sentence):
+        load(rewrite(tmp_path / "m.poscod", tmp_path / "x.poscod", members={"foreign/0.skops": data()}))
+
+
+def test_a_file_that_says_it_holds_something_else_is_refused(core, tmp_path):
+    with pytest.raises(
+        ModelFileError, match=r"says that it holds a 'poscod\.problem\.ScodProblem', and holds something else"
+    ):
+        load(rewrite(core, tmp_path / "x.poscod", manifest={"root": "poscod.problem.ScodProblem"}))
+
+
+def test_path_like_and_text_paths(core, tmp_path):
+    save(load(str(core)), os.fspath(tmp_path / "m"))
+    assert Path(tmp_path / "m").read_bytes() == core.read_bytes()
+
+
+def test_sparse_matrices_and_generators_survive(tmp_path):
+    X, y, _ = rows()
+    classifier = LogisticRegression().fit(X, y).sparsify()
+    save(POSCOD(FrozenEstimator(classifier), random_state=np.random.RandomState(3)), tmp_path / "m.poscod")
+    back = load(tmp_path / "m.poscod", trusted=[type(classifier.coef_)])
+    assert (back.classifier.estimator.coef_ != classifier.coef_).nnz == 0
+    assert back.random_state.randint(10**6) == np.random.RandomState(3).randint(10**6)
+
+
+def test_metadata_requests_survive(tmp_path):
+    with config_context(enable_metadata_routing=True):
+        save(POSCOD(ratio=WOODS()).set_fit_request(sample_weight=True, X_unlabeled="traffic"), tmp_path / "m.poscod")
+        back = load(tmp_path / "m.poscod")
+        assert back.get_metadata_routing().fit.requests == {"sample_weight": True, "X_unlabeled": "traffic"}
+        assert clone(back).get_metadata_routing().fit.requests == back.get_metadata_routing().fit.requests
+    assert load(tmp_path / "m.poscod").get_params()["ratio"].get_params() == WOODS().get_params()
