@@ -611,6 +611,8 @@ def test_unknown_attributes_are_kept_and_missing_parameters_get_their_default(co
         {"tuple": 5},
         {"dict": [[[1], 2]]},
         {"dict": {"a": 1}},
+        {"class": "poscod.estimator.POSCOD", "state": {}, "routing": {"dict": [["owner", {"dict": [["a", True]]}]]}},
+        {"class": "poscod.problem.ScodProblem", "state": {}, "routing": {"dict": []}},
     ],
     ids=str,
 )
@@ -773,7 +775,7 @@ def test_strides_cannot_make_an_array_grow(core, tmp_path, step):
         state["state"]["loss"] = {"array": "arrays/900.npy", "strides": [step]}
 
     state = with_state(core, tmp_path, change)
-    with pytest.raises(ModelFileError, match="whose strides .* do not fit its shape"):
+    with pytest.raises(ModelFileError, match=r"whose strides .* do not fit its shape"):
         load(rewrite(state, tmp_path / "x.poscod", members={"arrays/900.npy": npy(np.arange(4.0))}))
 
 

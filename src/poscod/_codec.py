@@ -46,11 +46,9 @@ FAMILIES = (
 PLAIN = {"poscod.ratio._representation.Representation"}
 # A strided array is given its gaps back up to this multiple of its size; beyond it becomes contiguous.
 MOST_GAPS = 64
-# Methods that scikit-learn routes metadata to.
-METHODS = {name: name for name in SIMPLE_METHODS}
 # Scalars whose value JSON holds exactly; others become arrays without dimensions.
 SCALARS: dict[str, type[np.generic]] = {
-    t.__name__: t
+    np.dtype(t).name: t
     for t in (
         *(np.bool_, np.str_, np.float16, np.float32, np.float64),
         *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
@@ -153,8 +151,8 @@ class Encoder:
         if kind in (np.ndarray, np.memmap):
             return self._array(value, where)
         if isinstance(value, np.generic):
-            if kind.__name__ in SCALARS:
-                return {"numpy": kind.__name__, "value": self.encode(value.item(), where)}
+            if kind in SCALARS.values():
+                return {"numpy": np.dtype(kind).name, "value": self.encode(value.item(), where)}
             return {**self._array(np.asarray(value), where), "scalar": True}
         if kind.__module__.partition(".")[0] == "poscod":
             return self._own(value, where)
@@ -257,8 +255,12 @@ class Decoder:
         if "routing" in node:
             requests = instance._get_metadata_request()  # type: ignore[attr-defined]
             for method, asked in self.decode(node["routing"]).items():
+                if method not in SIMPLE_METHODS:
+                    raise ModelFileError(
+                        f"has a metadata request for '{method}', which is no such method: it is damaged."
+                    )
                 for parameter, alias in asked.items():
-                    getattr(requests, METHODS[method]).add_request(param=parameter, alias=alias)
+                    getattr(requests, method).add_request(param=parameter, alias=alias)
             vars(instance)["_metadata_request"] = requests
         return instance
 

@@ -138,6 +138,43 @@ def evaluate_unlabeled(
     )
 
 
+def label_free_risk(
+    accept: Mask,
+    loss: Floats,
+    accept_traffic: Mask | None,
+    weights: tuple[Floats | None, Floats | None],
+    pi: float,
+    alpha: float,
+    worst: float,
+) -> float:
+    """Return the SCOD risk as one number to choose models by.
+
+    Parameters
+    ----------
+    accept, loss : ndarray
+        Of the labelled rows.
+    accept_traffic : ndarray of bool or None
+        Of the unlabelled rows; without them, or without a prior, FPR counts as zero.
+    weights : pair of ndarray or None
+        Sample weights of labelled and unlabelled rows.
+    pi, alpha : float
+    worst : float
+        Risk of a rule that accepts no ID row.
+
+    Returns
+    -------
+    risk : float
+    """
+    tpr = float(np.average(accept, weights=weights[0]))
+    if tpr == 0.0:
+        return worst
+    fpr = 0.0
+    if accept_traffic is not None and pi > 0.0:
+        accepted = float(np.average(accept_traffic, weights=weights[1]))
+        fpr = float(np.clip(tpr - (tpr - accepted) / pi, 0.0, 1.0))
+    return ScodProblem(alpha).risk(float(np.average(loss * accept, weights=weights[0])) / tpr, fpr)
+
+
 def selective_risk(loss: Floats, level: float) -> Interval:
     """Return the mean loss of accepted rows with its interval; NaN and [0, inf) where none is accepted."""
     if len(loss) == 0:

@@ -69,6 +69,25 @@ class Decisions:
         """Return the decisions on some rows (slice, indices or a boolean mask)."""
         return Decisions(*(getattr(self, field.name)[rows] for field in fields(self)))
 
+    def predictions(self, reject_label: Any = -1) -> NDArray[Any]:
+        """Return the label of each input, or the reject label.
+
+        Parameters
+        ----------
+        reject_label : object, default=-1
+
+        Returns
+        -------
+        label : ndarray of shape (n,)
+            An array of objects where a number marks rejections among texts.
+        """
+        dtype = np.result_type(self.label, np.asarray(reject_label))
+        if dtype.kind in "US" and not isinstance(reject_label, str):
+            dtype = np.dtype(object)  # a number among texts must stay a number
+        label = self.label.astype(dtype)
+        label[~self.accept] = reject_label
+        return label
+
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns as plain lists, ready for JSON.
 

@@ -10,7 +10,9 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import copy
+import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from poscod._evaluation import Evaluation, UnlabeledEvaluation, evaluate, evaluate_unlabeled
+from poscod import persist
+from poscod._evaluation import Evaluation, UnlabeledEvaluation, evaluate, evaluate_unlabeled, label_free_risk
 from poscod._fitting import NoUnlabeledDataWarning, fit_parts, label_rows, log_ratio_of
 from poscod._inputs import NetworkHead, as_indexable, chunks, logits_of, n_rows, split_unlabeled, take, view
 from poscod._validation import Floats, check_choice, check_count, check_number, check_weight
@@ -212,13 +215,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         label : ndarray of shape (n,)
         """
-        decisions = self.decide(X)
-        dtype = np.result_type(decisions.label, np.asarray(self.reject_label))
-        if dtype.kind in "US" and not isinstance(self.reject_label, str):
-            dtype = np.dtype(object)  # a number among texts must stay a number
-        label = decisions.label.astype(dtype)
-        label[~decisions.accept] = self.reject_label
-        return label
+        return self.decide(X).predictions(self.reject_label)
 
     def predict_id(self, X: Any) -> NDArray[Any]:
         """Return the classifier's answer, accepted or not.
@@ -490,17 +487,41 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labelled, traffic = split_unlabeled(X, y, None)
         weight = check_weight(sample_weight, "sample_weight", n_rows(X), like="X")
         known, loss = self._judge(take(X, labelled), np.asarray(y)[labelled])
-        w = None if weight is None else weight[labelled]
-        tpr = float(np.average(known.accept, weights=w))
-        if tpr == 0.0:
-            return -float(self.problem_.loss_matrix(len(self.classes_)).max())
-        selective = float(np.average(loss * known.accept, weights=w)) / tpr
-        fpr = 0.0
-        if traffic is not None and self.ood_prior_ > 0.0:
-            others = None if weight is None else np.delete(weight, labelled)
-            accepted = float(np.average(self.decide(traffic).accept, weights=others))
-            fpr = float(np.clip(tpr - (tpr - accepted) / self.ood_prior_, 0.0, 1.0))
-        return -ScodProblem(self._alpha()).risk(selective, fpr)
+        weights = (None, None) if weight is None else (weight[labelled], np.delete(weight, labelled))
+        accepted = None if traffic is None else self.decide(traffic).accept
+        worst = float(self.problem_.loss_matrix(len(self.classes_)).max())
+        return -label_free_risk(known.accept, loss, accepted, weights, self.ood_prior_, self._alpha(), worst)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file without pickle; either the whole file appears or nothing changes.
+
+        Parameters
+        ----------
+        path : str or path-like
+            By convention ``*.poscod``.
+        """
+        persist.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> POSCOD:
+        """Read a model that `save` has written.
+
+        Parameters
+        ----------
+        path : str or path-like
+        trusted : sequence of str or type, default=()
+            Types of other libraries to trust beyond the default list.
+
+        Returns
+        -------
+        model : POSCOD
+        """
+        model = persist.load(path, trusted=trusted)
+        if not isinstance(model, cls):
+            raise InvalidInputError(
+                f"{path} holds a {type(model).__name__}, not a POSCOD: read it with poscod.persist.load."
+            )
+        return model
 
     def _judge(self, X: Any, y: Any) -> tuple[Decisions, Floats]:
         """Decide on labelled rows and return the losses of the answers."""
