@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ["metrics_speed", "strategies_speed", "scores_memory"]
+NAMES = [
+    "metrics_speed",
+    "strategies_speed",
+    "scores_memory",
+    "paper_tables",
+    "ratio_speed",
+    "ratio_quality",
+    "decide_speed",
+]
 
 
 def main() -> None:

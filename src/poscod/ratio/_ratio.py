@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from poscod._validation import Floats, check_number
 from poscod.ratio._gate import prior_interval
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 BLOCK_ROWS = 16384
+SERIAL_NUMBERS = 2**24
 # Beyond this a ratio is "certainly OOD" or "certainly ID": the cap keeps sums of logs finite in float64.
 LOG_LIMIT = 1e6
 
@@ -68,7 +70,11 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         rows_id = as_rows(X_id, "X_id", minimum=self.min_rows)
         rows_u = as_rows(X_unlabeled, "X_unlabeled", minimum=self.min_rows, like=columns_of(rows_id))
         weight_id, weight_u = pair_weights(sample_weight_id, sample_weight_unlabeled, len(rows_id), len(rows_u))
-        self._fit(rows_id, rows_u, weight_id, weight_u)
+        # Thousands of small products: BLAS threads would wait for each other at every one, tens of times longer than
+        # they compute where the machine has other work.
+        numbers = (len(rows_id) + len(rows_u)) * rows_id.features.shape[1]
+        with threadpool_limits(1 if numbers <= SERIAL_NUMBERS else None, user_api="blas"):
+            self._fit(rows_id, rows_u, weight_id, weight_u)
         self.columns_ = columns_of(rows_id)
         self.n_features_in_ = self.columns_["features"]
         return self
