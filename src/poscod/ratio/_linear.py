@@ -19,6 +19,7 @@ from poscod.ratio._design import Columns, Design, Scaler, fit_scaler
 from poscod.ratio._likelihood import Fit, fit_likelihood, log_a, objective
 from poscod.ratio._rows import Rows
 
+FOLDED_MEAN = 100.0  # in standard deviations
 L2_GRID = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001, 0.00001)
 
 
@@ -32,7 +33,12 @@ class LinearRatio:
 
     def __call__(self, rows: Rows) -> Floats:
         """Return log g of some rows."""
-        x = self.scaler.transform(np.asarray(rows.features))
+        x = np.asarray(rows.features)
+        weights = self.theta / self.scaler.scale
+        if np.max(np.abs(self.scaler.mean) / self.scaler.scale, initial=0.0) <= FOLDED_MEAN:
+            # Standardisation goes into the weights: no copy of the rows. With far larger means float32 would cancel.
+            return (x @ weights.astype(x.dtype)).astype(np.float64) + (self.intercept - self.scaler.mean @ weights)
+        x = self.scaler.transform(x)
         return (x @ self.theta.astype(x.dtype)).astype(np.float64) + self.intercept
 
 
