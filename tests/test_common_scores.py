@@ -309,3 +309,15 @@ def test_every_score_is_in_the_docs_table():
         assert fit == (f"yes: {expected}" if score.needs_fit else "no")
         assert defaults == (", ".join(f"{key}={value!r}" for key, value in score().get_params().items()) or "none")
         assert citation.rstrip(" |") == score.citation
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_stands_for_the_score_with_its_defaults(name, train, test_id):
+    """An entry of the mapping can be fitted and called as it is, and keeps nothing."""
+    expected = SCORES[name]().fit(train)(test_id)
+    np.testing.assert_array_equal(SCORES[name].fit(train)(test_id), expected)
+    if name in FITTED:
+        with pytest.raises(InvalidInputError, match="is not fitted"):
+            SCORES[name](test_id)
+    else:
+        np.testing.assert_array_equal(SCORES[name](test_id), expected)

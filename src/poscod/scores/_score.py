@@ -8,7 +8,8 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import inspect
+from abc import ABCMeta, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,31 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 32 * 2**20
 
 
-class Score(BaseEstimator, ABC):  # type: ignore[misc]
+class ScoreType(ABCMeta):
+    """Lets a class stand for the score with its published defaults, so that an entry of `SCORES` can be used as it is.
+
+    ``SCORES["msp"](activations)`` is ``SCORES["msp"]()(activations)`` and ``SCORES["knn"].fit(activations_id)`` is
+    ``SCORES["knn"]().fit(activations_id)``: nothing is ever stored on the class.
+    """
+
+    def __call__(cls, *args: Any, **params: Any) -> Any:
+        if args and isinstance(args[0], Activations):
+            return super().__call__()(*args, **params)
+        return super().__call__(*args, **params)
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """Show the parameters of the score, not those of this call."""
+        init = vars(cls).get("__init__")  # subclasses are final
+        return inspect.Signature([] if init is None else list(inspect.signature(init).parameters.values())[1:])
+
+    @property
+    def fit(cls) -> Any:
+        """Fit a new instance with the default parameters."""
+        return lambda activations: cls().fit(activations)
+
+
+class Score(BaseEstimator, metaclass=ScoreType):  # type: ignore[misc]
     """A number per row that says how soon the row should be rejected.
 
     Attributes
