@@ -15,8 +15,9 @@ test: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=
 	$(BIN)/python -m coverage report --fail-under=95
 
-test-all: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow"
+# The long simulations, which `make test` leaves out.
+test-all: test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

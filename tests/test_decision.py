@@ -35,6 +35,7 @@ def test_predictions_keep_types(decisions):
     )
     assert texts.predictions().tolist() == ["a", -1, -1, -1]
     assert texts.predictions("cannot say").tolist() == ["a", "cannot say", "cannot say", "cannot say"]
+    assert decisions.predictions("reject").tolist() == [3, "reject", "reject", "reject"]
     assert np.isnan(decisions.predictions(np.nan)[1])
 
 

@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.utils import check_random_state
 
 from poscod._validation import Floats
 from poscod.metrics import Interval, binomial_interval
 from poscod.problem import ScodProblem
-from poscod.ratio import estimate_prior
+from poscod.ratio import PRIORS, estimate_prior
+from poscod.ratio._gate import prior_interval
+from poscod.ratio._prior import acceptance
 from poscod.selector import UnlabeledFPR, unlabeled_fpr
 
 Mask = NDArray[np.bool_]
@@ -98,8 +99,6 @@ def evaluate_unlabeled(
     alpha: float,
     level: float,
     pi: float | None,
-    n_resamples: int,
-    random_state: object,
 ) -> UnlabeledEvaluation:
     """Evaluate decisions on ID rows and unlabelled traffic.
 
@@ -112,19 +111,13 @@ def evaluate_unlabeled(
         Scores from which the OOD prior of this traffic is estimated.
     alpha, level : float
     pi : float or None
-        Known OOD prior; None estimates it on these rows, with a bootstrap interval.
-    n_resamples : int
-    random_state : int, RandomState or None
+        Known OOD prior; None estimates it on these rows.
 
     Returns
     -------
     evaluation : UnlabeledEvaluation
     """
-    prior = (
-        _prior(log_ratio_id, log_ratio_traffic, level, n_resamples, random_state)
-        if pi is None
-        else Interval(pi, pi, pi, level)
-    )
+    prior = _prior(log_ratio_id, log_ratio_traffic, level) if pi is None else Interval(pi, pi, pi, level)
     counts = int(accept_id.sum()), len(accept_id), int(accept_traffic.sum()), len(accept_traffic)
     fpr = unlabeled_fpr(*counts, prior.estimate, pi_interval=(prior.low, prior.high), level=level)
     selective = selective_risk(loss[accept_id], level)
@@ -143,21 +136,21 @@ def label_free_risk(
     loss: Floats,
     accept_traffic: Mask | None,
     weights: tuple[Floats | None, Floats | None],
-    pi: float,
     alpha: float,
     worst: float,
 ) -> float:
-    """Return the SCOD risk as one number to choose models by.
+    """Return a bound of the SCOD risk as one number to choose models by.
 
     Parameters
     ----------
     accept, loss : ndarray
         Of the labelled rows.
     accept_traffic : ndarray of bool or None
-        Of the unlabelled rows; without them, or without a prior, FPR counts as zero.
+        Of the unlabelled rows; their share accepted bounds FPR for every OOD prior. A model's own estimate of the prior
+        must not enter: models that find less OOD would look better. Without unlabelled rows FPR counts as zero.
     weights : pair of ndarray or None
         Sample weights of labelled and unlabelled rows.
-    pi, alpha : float
+    alpha : float
     worst : float
         Risk of a rule that accepts no ID row.
 
@@ -168,10 +161,7 @@ def label_free_risk(
     tpr = float(np.average(accept, weights=weights[0]))
     if tpr == 0.0:
         return worst
-    fpr = 0.0
-    if accept_traffic is not None and pi > 0.0:
-        accepted = float(np.average(accept_traffic, weights=weights[1]))
-        fpr = float(np.clip(tpr - (tpr - accepted) / pi, 0.0, 1.0))
+    fpr = 0.0 if accept_traffic is None else float(np.average(accept_traffic, weights=weights[1]))
     return ScodProblem(alpha).risk(float(np.average(loss * accept, weights=weights[0])) / tpr, fpr)
 
 
@@ -191,15 +181,19 @@ def scod_risk(selective: Interval, fpr: Interval, alpha: float) -> Interval:
     problem = ScodProblem(alpha)
     value = problem.risk(selective.estimate, fpr.estimate)
     below, above = (
-        float(np.hypot((1 - alpha) * abs(selective.estimate - a), alpha * abs(fpr.estimate - b)))
+        float(
+            np.hypot(
+                (1 - alpha) * abs(selective.estimate - a) if alpha < 1 else 0.0,
+                alpha * abs(fpr.estimate - b) if alpha > 0 else 0.0,
+            )
+        )
         for a, b in ((selective.low, fpr.low), (selective.high, fpr.high))
     )
     return Interval(value, max(0.0, value - below), value + above, selective.level)
 
 
-def _prior(id_: Floats, traffic: Floats, level: float, n_resamples: int, random_state: object) -> Interval:
-    rng = check_random_state(random_state)
-    draws = [estimate_prior(rng.choice(id_, len(id_)), rng.choice(traffic, len(traffic))) for _ in range(n_resamples)]
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+def _prior(id_: Floats, traffic: Floats, level: float) -> Interval:
+    """Estimate the OOD prior of fresh rows; its interval joins sampling error and what overlap can hide."""
     estimate = float(estimate_prior(id_, traffic))
-    return Interval(estimate, min(float(low), estimate), max(float(high), estimate), level)
+    low, high = prior_interval(acceptance(id_, traffic), PRIORS["mean"], estimate, level)
+    return Interval(estimate, float(low), float(high), level)

@@ -66,12 +66,13 @@ class Parts(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """Labelled rows: as they came, their labels, class indices and weights."""
+    """Labelled rows: as they came, their labels, class indices and weights; and weights of rows marked as unlabelled."""
 
     X: Any
     y: NDArray[Any]
     codes: NDArray[np.int64]
     weight: Floats | None
+    traffic_weight: Floats | None
 
 
 def label_rows(X: Any, y: Any, X_unlabeled: Any, weight: Any) -> tuple[Labelled, Any, NDArray[Any]]:
@@ -105,7 +106,14 @@ def label_rows(X: Any, y: Any, X_unlabeled: Any, weight: Any) -> tuple[Labelled,
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise InvalidInputError(f"y must hold at least two classes, got one class: {classes.tolist()}.")
-    rows = Labelled(X, y, codes, None if weight is None else weight[labelled])
+    marked = weight is not None and len(labelled) < len(weight)
+    rows = Labelled(
+        X,
+        y,
+        codes,
+        None if weight is None else weight[labelled],
+        np.delete(weight, labelled) if marked else None,
+    )
     return rows, None if traffic is None or n_rows(traffic) == 0 else as_indexable(traffic), classes
 
 
@@ -151,16 +159,16 @@ def fit_parts(
     features = has_features(classifier, rows.X, *([] if traffic is None else [traffic]))
     known = view(classifier, rows.X, with_features=features)
     if len(pairs) > 1 and not frozen:
-        known = Activations(known.features, _out_of_fold(template, rows, pairs, classes))
+        known = Activations(known.features, _out_of_fold(template, rows, pairs, classes), table=True)
     temperature = _temperature(known[inside].logits, rows.codes[inside])
     seen = None if traffic is None else view(classifier, traffic, with_features=features)
     fitted, held, log_ratio = None, [], []
     for learn, score in pairs:
-        fitted = _fit_ratio(ratio, known[learn], seen, rows.weight, learn)
+        fitted = _fit_ratio(ratio, known[learn], seen, (rows.weight, rows.traffic_weight), learn)
         held.append(score)
         log_ratio.append(log_ratio_of(fitted, known[score]))
     if len(pairs) > 1:
-        fitted = _fit_ratio(ratio, known, seen, rows.weight, inside)
+        fitted = _fit_ratio(ratio, known, seen, (rows.weight, rows.traffic_weight), inside)
     order = np.concatenate(held)
     kept = None if seen is None else seen[:: -(-len(seen) // _TRAFFIC_ROWS)]
     arrays = Calibration(
@@ -244,9 +252,22 @@ def _temperature(logits: Floats, codes: NDArray[np.int64]) -> float:
 
 
 def _fit_ratio(
-    ratio: Any, rows: Activations, traffic: Activations | None, weight: Floats | None, learn: Indices
+    ratio: Any,
+    rows: Activations,
+    traffic: Activations | None,
+    weights: tuple[Floats | None, Floats | None],
+    learn: Indices,
 ) -> Any:
     if traffic is None:
         return None
-    arguments = {} if weight is None else {"sample_weight_id": weight[learn]}
+    arguments = {}
+    if weights[0] is not None:
+        arguments["sample_weight_id"] = _mean_one(weights[0][learn])
+    if weights[1] is not None:
+        arguments["sample_weight_unlabeled"] = _mean_one(weights[1])
     return clone(ratio).fit(rows, traffic, **arguments)
+
+
+def _mean_one(weight: Floats) -> Floats:
+    """Scale weights so that a side counts with its number of rows: weights have no unit."""
+    return weight / weight.mean()

@@ -8,12 +8,14 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
@@ -58,6 +60,8 @@ def as_indexable(X: Any) -> Any:
     """Return rows that can be picked: what only promises to be an array becomes one, sparse formats become CSR."""
     if hasattr(X, "tocsr"):
         return X.tocsr()
+    if isinstance(X, (list, tuple)):
+        return np.asarray(X)
     known = isinstance(X, Activations) or hasattr(X, "iloc") or hasattr(X, "__getitem__")
     return X if known else np.asarray(X)
 
@@ -110,6 +114,7 @@ def view(classifier: Any, X: Any, *, with_features: bool = True) -> Activations:
         object.__setattr__(rows, name, value)
     for name in ("labels", "weight", "bias"):
         object.__setattr__(rows, name, None)
+    object.__setattr__(rows, "table", True)
     return rows
 
 
@@ -121,8 +126,10 @@ def has_features(classifier: Any, *tables: Any) -> bool:
 
 def _numbers(classifier: Any, X: Any) -> NDArray[Any] | None:
     """Return the numbers the last step of a classifier sees, or None where there are none."""
-    inner = getattr(classifier, "estimator", classifier)  # of a FrozenEstimator
-    if isinstance(inner, Pipeline) and len(inner) > 1:
+    inner = classifier.estimator if isinstance(classifier, FrozenEstimator) else classifier
+    if isinstance(inner, Pipeline) and len(inner) > 1 and not _is_numeric(X):
+        # Texts and categories: what the pipeline makes of them. Numbers are taken as they come, before any step that has seen
+        # labels of the rows it is applied to.
         X = inner[:-1].transform(X)
     if hasattr(X, "toarray"):
         if X.shape[1] > _WIDEST_DENSE:
@@ -135,6 +142,14 @@ def _numbers(classifier: Any, X: Any) -> NDArray[Any] | None:
     except (TypeError, ValueError):
         return None
     return array if array.ndim == 2 and array.shape[1] else None
+
+
+def _is_numeric(X: Any) -> bool:
+    """Tell whether rows are numbers already: a numeric array or sparse matrix, or a frame that becomes one."""
+    kind = getattr(getattr(X, "dtype", None), "kind", None)
+    if kind is None and hasattr(X, "__array__"):
+        kind = np.asarray(take(X, slice(0, 1))).dtype.kind
+    return kind is not None and kind in "fiub" and len(np.shape(X)) == 2
 
 
 def split_unlabeled(X: Any, y: Any, X_unlabeled: Any) -> tuple[NDArray[np.intp], Any]:
@@ -155,7 +170,9 @@ def split_unlabeled(X: Any, y: Any, X_unlabeled: Any) -> tuple[NDArray[np.intp],
     if y.dtype.kind in "US":  # texts have no -1; an array of objects may mix texts and -1
         marked = np.zeros(len(y), dtype=bool)
     else:
-        marked = np.array([isinstance(value, (int, float)) and value == -1 for value in y.tolist()], dtype=bool)
+        marked = np.array(
+            [isinstance(value, numbers.Real) and float(value) == -1.0 for value in y.tolist()], dtype=bool
+        )
     if X_unlabeled is None:
         return np.flatnonzero(~marked), take(X, np.flatnonzero(marked)) if marked.any() else None
     if marked.any():

@@ -49,6 +49,9 @@ class Activations:
         Weight of the last layer.
     bias : array-like of shape (K,), default=None
         Bias of the last layer; zeros when a weight is given without one.
+    table : bool, default=False
+        Whether the features are columns of a table, each with a unit of its own, instead of a network's layer: distances are
+        then taken between standardised columns. Not written to files.
 
     Notes
     -----
@@ -70,6 +73,7 @@ class Activations:
     labels: Any = None
     weight: Any = None
     bias: Any = None
+    table: bool = False
 
     def __post_init__(self) -> None:
         if self.features is None and self.logits is None:
@@ -104,6 +108,7 @@ class Activations:
             object.__setattr__(part, name, None if value is None else value[rows])
         object.__setattr__(part, "weight", self.weight)
         object.__setattr__(part, "bias", self.bias)
+        object.__setattr__(part, "table", self.table)
         return part
 
     @property
@@ -201,7 +206,8 @@ class Activations:
             raise InvalidInputError(f"{source} could not be read as plain arrays ({error}).") from None
         if not {"features", "logits"} & set(arrays):
             raise InvalidInputError(f"{source} must hold features, logits or both, got neither.")
-        return cls(**arrays)
+        parts: dict[str, Any] = arrays
+        return cls(**parts)
 
 
 def _write_npz(file: BinaryIO, arrays: Arrays) -> None:

@@ -79,12 +79,12 @@ class Decisions:
         Returns
         -------
         label : ndarray of shape (n,)
-            An array of objects where a number marks rejections among texts.
+            An array of objects where labels and reject label are not both numbers or both texts.
         """
-        dtype = np.result_type(self.label, np.asarray(reject_label))
-        if dtype.kind in "US" and not isinstance(reject_label, str):
-            dtype = np.dtype(object)  # a number among texts must stay a number
-        label = self.label.astype(dtype)
+        mark = np.asarray(reject_label)
+        # Numbers among texts, and texts among numbers, must stay what they are.
+        mixed = (self.label.dtype.kind in "US") != (mark.dtype.kind in "US")
+        label = self.label.astype(object if mixed else np.result_type(self.label, mark))
         label[~self.accept] = reject_label
         return label
 

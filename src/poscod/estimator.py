@@ -33,7 +33,7 @@ from poscod._validation import Floats, check_choice, check_count, check_number, 
 from poscod.activations import Activations
 from poscod.decision import Decisions, rejection_reason
 from poscod.exceptions import InvalidInputError
-from poscod.problem import Problem, ScodProblem
+from poscod.problem import BoundedProblem, PrecisionProblem, Problem, ScodProblem
 from poscod.ratio import CorrectedSigmoid
 from poscod.risk import bayes_decision_from_logits
 from poscod.selector import (
@@ -375,7 +375,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "threshold_")
         kept = self.calibration_
-        if not isinstance(self.calibration, float) or kept.weight is not None:
+        if isinstance(self.calibration, (int, np.integer)) or kept.weight is not None:
             raise InvalidInputError(
                 "control_risk needs unweighted rows that nothing was fitted on: fit with a share as calibration."
             )
@@ -422,8 +422,6 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         pi: float | None = None,
         level: float = 0.95,
-        n_resamples: int = 200,
-        random_state: Any = 0,
     ) -> UnlabeledEvaluation:
         """Measure the rule without any OOD label, on fresh labelled ID rows and fresh traffic.
 
@@ -438,9 +436,6 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Share of OOD inputs in this traffic where it is known; None estimates it here.
         level : float in (0, 1), default=0.95
             Coverage of each interval.
-        n_resamples : int, default=200
-            Bootstrap resamples for the interval of pi.
-        random_state : int, RandomState or None, default=0
 
         Returns
         -------
@@ -450,7 +445,6 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         level = check_number(level, "level", 0.0, 1.0, closed="neither")
         pi = None if pi is None else check_number(pi, "pi", 0.0, 1.0, closed="right")
-        n_resamples = check_count(n_resamples, "n_resamples")
         known, loss = self._judge(X_id, y_id)
         traffic = self.decide(X_unlabeled)
         return evaluate_unlabeled(
@@ -462,12 +456,10 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._alpha(),
             level,
             pi,
-            n_resamples,
-            random_state,
         )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return minus the SCOD risk, label-free where y marks unlabelled rows with -1.
+        """Return minus a bound of the SCOD risk, label-free: y marks unlabelled rows with -1.
 
         Parameters
         ----------
@@ -480,9 +472,9 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         score : float
-            ``-(1 - alpha) R_S - alpha FPR`` with ``FPR = TPR - (TPR - A) / pi`` clipped to [0, 1], where A is the share of traffic
-            accepted and pi the prior estimated at fit; without traffic or prior the FPR term is left out. Higher is better, so
-            that GridSearchCV can choose by it. A rule that accepts no ID row has the worst score, minus the largest loss.
+            ``-(1 - alpha) R_S - alpha A``, where A is the share of traffic accepted: it bounds FPR whatever the OOD prior is,
+            and is the same yardstick for all models. Higher is better, so that GridSearchCV can choose by it. A rule that accepts
+            no ID row has the worst score, minus the largest loss.
         """
         labelled, traffic = split_unlabeled(X, y, None)
         weight = check_weight(sample_weight, "sample_weight", n_rows(X), like="X")
@@ -490,7 +482,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = (None, None) if weight is None else (weight[labelled], np.delete(weight, labelled))
         accepted = None if traffic is None else self.decide(traffic).accept
         worst = float(self.problem_.loss_matrix(len(self.classes_)).max())
-        return -label_free_risk(known.accept, loss, accepted, weights, self.ood_prior_, self._alpha(), worst)
+        return -label_free_risk(known.accept, loss, accepted, weights, self._alpha(), worst)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file without pickle; either the whole file appears or nothing changes.
@@ -610,6 +602,10 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for logits in (kept.logits, kept.traffic_logits)
         )
         guaranteed = self.threshold == "guaranteed"
+        if guaranteed and isinstance(problem, (BoundedProblem, PrecisionProblem)):
+            raise InvalidInputError(
+                "threshold='guaranteed' does not cover this problem: its slope is chosen on the rows that set the threshold."
+            )
         if guaranteed and kept.weight is not None:
             raise InvalidInputError("threshold='guaranteed' takes no sample_weight: a guarantee counts rows.")
 

@@ -304,6 +304,8 @@ class CostProblem(Problem):
         mu : float
         """
         pi = pi if self.pi is None else self.pi
+        if pi == 1.0:  # no ID input at all: reject whatever has any likelihood ratio
+            return float("inf")
         return pi / (1.0 - pi) * (self.accept_ood - self.reject_ood)
 
 

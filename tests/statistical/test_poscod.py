@@ -92,6 +92,24 @@ def test_controlled_risk_is_kept_at_the_stated_rate():
     assert np.mean(coverage) > 0.3
 
 
+@pytest.mark.parametrize("shift", [1.0, 2.5])
+def test_label_free_intervals_cover_under_overlap(shift):
+    """A strongly overlapping OOD hides part of its share; the 95 % intervals of pi and FPR must allow for it (40 fits)."""
+    world = GaussianWorld([[-1.0, 0.0], [1.0, 0.0]], [[-1.0, shift], [1.0, shift]])
+    hits = np.zeros(2)
+    ratio = CorrectedSigmoid("paper", l2=1e-3, ood_prior=0.3)
+    for seed in range(40):
+        X, y = world.sample_id(2000, random_state=seed)
+        U, _ = world.sample_mixture(1000, pi=0.3, random_state=1000 + seed)
+        model = POSCOD(LogisticRegression(), ratio, tpr_min=0.9, random_state=seed).fit(X, y, X_unlabeled=U)
+        fresh, labels = world.sample_id(4000, random_state=2000 + seed)
+        traffic, _ = world.sample_mixture(4000, pi=0.3, random_state=3000 + seed)
+        free = model.evaluate_unlabeled(fresh, labels, traffic)
+        truth = model.decide(world.sample_ood(20_000, random_state=4000 + seed)).accept.mean()
+        hits += [free.ood_prior.low <= 0.3 <= free.ood_prior.high, free.fpr.low <= truth <= free.fpr.high]
+    assert hits.min() >= 34  # 3 sigma below 38
+
+
 @pytest.fixture(scope="module")
 def digits():
     X, y = load_digits(return_X_y=True)

@@ -21,7 +21,7 @@ from poscod import POSCOD, Activations, ScodProblem
 from poscod.estimator import NoUnlabeledDataWarning
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
 from poscod.problem import BoundedProblem, CostProblem, CoverageProblem, GeneralisedProblem, PrecisionProblem
-from poscod.ratio import CorrectedSigmoid
+from poscod.ratio import CorrectedSigmoid, UndeterminedPriorWarning
 from poscod.selector import tpr_threshold
 from poscod.strategies import rejection_score
 from poscod.theory import GaussianWorld
@@ -373,12 +373,63 @@ def test_grid_search_chooses_by_label_free_risk(data):
     assert (search.cv_results_["mean_test_score"] <= 0).all()
 
 
-def test_score_is_minus_the_risk(model, data):
+def test_score_bounds_the_risk_and_does_not_reward_finding_no_ood(model, data):
     X, y, ood = data[3:]
     traffic, _ = WORLD.sample_mixture(6000, pi=0.3, random_state=10)
-    truth = model.evaluate(X, y, ood).risk.estimate
-    free = model.score(np.vstack([X, traffic]), np.append(y, np.full(6000, -1)))
-    assert -free == pytest.approx(truth, abs=0.03)
+    rows, marks = np.vstack([X, traffic]), np.append(y, np.full(6000, -1))
+    truth = model.evaluate(X, y, ood)
+    accepted = model.decide(traffic).accept.mean()
+    assert -model.score(rows, marks) == pytest.approx(0.7 * truth.selective_risk.estimate + 0.3 * accepted)
+    assert -model.score(rows, marks) > truth.risk.estimate
+    blind = model.at(alpha=0.0)
+    blind.problem_ = model.problem_  # judged at the same costs, a rule that ignores g is worse
+    assert blind.score(rows, marks) < model.score(rows, marks)
+
+
+def test_weights_have_no_unit_and_those_of_marked_rows_count(data):
+    X, y, U, fresh, *_ = data
+    rows, marks = np.vstack([X, U]), np.append(y, np.full(len(U), -1))
+    fit = lambda w: POSCOD(LogisticRegression(), FAST, random_state=0).fit(rows, marks, sample_weight=w)  # noqa: E731
+    one, small = fit(np.ones(len(marks))), fit(np.full(len(marks), 1e-3))
+    assert small.ood_prior_ == pytest.approx(one.ood_prior_, rel=1e-3)
+    np.testing.assert_allclose(small.log_ratio(fresh), one.log_ratio(fresh), atol=1e-4)
+    far = np.append(
+        np.ones(len(y)), np.where(U.sum(axis=1) > 5, 1e-6, 1.0)
+    )  # most OOD rows of the traffic count nothing
+    with pytest.warns(UndeterminedPriorWarning):
+        assert fit(far).ood_prior_ < 0.5 * one.ood_prior_
+
+
+def test_meta_estimators_around_pipelines(data):
+    X, y, U, fresh, *_ = data
+    search = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression__C": [0.1, 1.0]})
+    model = POSCOD(search, FAST, random_state=0).fit(X, y, X_unlabeled=U)
+    assert model.uses_features_
+    assert len(model.predict(fresh)) == len(fresh)
+
+
+def test_columns_of_a_table_are_compared_in_their_own_units():
+    """Far inputs along an ID direction: unit vectors of raw columns would call them familiar."""
+    rng = np.random.default_rng(0)
+
+    def draw(n):
+        labels = rng.integers(0, 2, n)
+        return rng.normal(size=(n, 2)) * [1.0, 1e4] + np.outer(labels, [2.0, 0.0]), labels
+
+    X, y = draw(800)
+    U = np.vstack([draw(500)[0], draw(100)[0] + [0.0, 1e5]])
+    model = POSCOD(make_pipeline(StandardScaler(), LogisticRegression()), random_state=0).fit(X, y, X_unlabeled=U)
+    assert (model.predict([[0.0, 1e5], [1.0, 1.2e5]]) == -1).all()
+    assert model.ood_prior_ == pytest.approx(1 / 6, abs=0.06)
+
+
+def test_problems_that_choose_a_slope_are_not_guaranteed(data):
+    X, y, U, *_ = data
+    model = POSCOD(LogisticRegression(), FAST, tpr_min=0.8, threshold="guaranteed", random_state=0).fit(
+        X, y, X_unlabeled=U
+    )
+    with pytest.raises(InvalidInputError, match="does not cover this problem"):
+        model.at(problem=BoundedProblem(0.8, 0.1))
 
 
 def test_empty_input_is_refused_as_the_classifier_does(model):

@@ -304,3 +304,24 @@ def test_no_numerical_warnings_on_hostile_scales(rng):
         x = np.concatenate([rng.normal(size=(100, 3)) * [1e-12, 1.0, 1e8], np.zeros((5, 3))])
         est = CorrectedSigmoid().fit(x, np.concatenate([x, 100 * x[:20] + 5.0]))
         assert np.isfinite(est.log_ratio(1e9 * x)).all()
+
+
+@pytest.mark.parametrize("pi", [0.3, 0.9])
+def test_discrete_rows_are_counted(pi):
+    """One-hot rows of 20 levels, five of which never occur in ID: how often a level occurs is all there is."""
+    rng = np.random.default_rng(0)
+    x_id = np.eye(20)[rng.integers(0, 15, 2000)]
+    ood = rng.random(2000) < pi
+    x_u = np.eye(20)[np.where(ood, rng.integers(15, 20, 2000), rng.integers(0, 15, 2000))]
+    est = CorrectedSigmoid().fit(x_id, x_u)
+    assert est.ood_prior_ == pytest.approx(pi, abs=0.06)
+    log_ratio = est.log_ratio(np.eye(20))
+    assert log_ratio[15:].min() > log_ratio[:15].max()
+
+
+def test_a_second_fit_keeps_nothing_of_the_first(rng):
+    x_id = rng.normal(size=(400, 2))
+    est = CorrectedSigmoid().fit(x_id, np.vstack([rng.normal(size=(300, 2)), rng.normal(5, 1, (100, 2))]))
+    assert est.ood_prior_lower_bound() > 0.1
+    est.set_params(recipe="paper", l2=0.1, ood_prior=0.3).fit(x_id, rng.normal(size=(400, 2)))
+    assert est.ood_prior_lower_bound() == 0.0

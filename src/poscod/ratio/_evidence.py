@@ -149,8 +149,7 @@ def fit_bank(rows: Rows) -> Bank:
     centre = features.mean(axis=0)
     spread = features.std(axis=0)
     spread[spread <= 1e-6 * np.abs(centre) + TINY] = np.inf
-    # A network's features share a scale that means something; columns of a table do not.
-    if rows.network:
+    if rows.one_scale:
         known = spread[np.isfinite(spread)]
         scale = np.full_like(spread, 1.0 / np.sqrt(np.mean(known**2)) if len(known) else 1.0)
     else:
@@ -171,10 +170,10 @@ def fit_bank(rows: Rows) -> Bank:
     minor = vectors[:, : max(1, int(np.searchsorted(share, 0.1)))]
     whitening = _whitening(inside)
     bank_features = np.asarray(rows.features[:BANK_ROWS])
-    neighbours = _unit(bank_features) if rows.network else ((bank_features - centre) * scale)
+    neighbours = _unit(bank_features) if rows.one_scale else ((bank_features - centre) * scale)
     return Bank(
         np.asarray(neighbours, dtype=rows.features.dtype),
-        rows.network,
+        rows.one_scale,
         centre,
         scale,
         means @ whitening,

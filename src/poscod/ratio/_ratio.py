@@ -67,6 +67,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         self : Ratio
         """
         self._check_parameters()
+        self.__dict__.pop("acceptance_", None)  # not every recipe keeps one
         rows_id = as_rows(X_id, "X_id", minimum=self.min_rows)
         rows_u = as_rows(X_unlabeled, "X_unlabeled", minimum=self.min_rows, like=columns_of(rows_id))
         weight_id, weight_u = pair_weights(sample_weight_id, sample_weight_unlabeled, len(rows_id), len(rows_u))

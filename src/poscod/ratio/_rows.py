@@ -29,6 +29,7 @@ class Rows:
     features: NDArray[Any]
     logits: NDArray[Any] | None = None
     labels: NDArray[np.int64] | None = None
+    table: bool = False
 
     def __len__(self) -> int:
         return len(self.features)
@@ -38,12 +39,18 @@ class Rows:
             self.features[index],
             None if self.logits is None else self.logits[index],
             None if self.labels is None else self.labels[index],
+            self.table,
         )
 
     @property
     def network(self) -> bool:
-        """Whether a network's logits are known."""
+        """Whether a classifier's logits are known."""
         return self.logits is not None
+
+    @property
+    def one_scale(self) -> bool:
+        """Whether the columns share a scale that means something, as those of a network's layer do."""
+        return self.logits is not None and not self.table
 
 
 def as_rows(values: Any, name: str, *, like: dict[str, int] | None = None, minimum: int = 1) -> Rows:
@@ -65,7 +72,8 @@ def as_rows(values: Any, name: str, *, like: dict[str, int] | None = None, minim
     rows : Rows
     """
     if isinstance(values, Activations):
-        rows = Rows(values.logits if values.features is None else values.features, values.logits, values.labels)
+        features = values.logits if values.features is None else values.features
+        rows = Rows(features, values.logits, values.labels, values.table)
     else:
         if hasattr(values, "tocsr"):
             raise InvalidInputError(
@@ -167,6 +175,28 @@ def row_hash(features: NDArray[Any], seed: int) -> NDArray[np.uint64]:
         mixed ^= mixed >> np.uint64(29)
         out[start : start + HASH_ROWS] = mixed * np.uint64(0xBF58476D1CE4E5B9)
     return out
+
+
+def number_copies(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Give copies of a row different numbers, the k-th copy the same one wherever it stands.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,), uint64
+        From `row_hash`.
+
+    Returns
+    -------
+    values : ndarray of shape (n,), uint64
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    copy = np.empty(len(values), dtype=np.uint64)
+    copy[order] = np.arange(len(values)) - np.repeat(starts, np.diff(np.append(starts, len(values))))
+    mixed = values + copy * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed * np.uint64(0x94D049BB133111EB)
 
 
 def content_folds(hash_id: NDArray[Any], hash_u: NDArray[Any], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

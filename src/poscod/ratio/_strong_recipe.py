@@ -21,12 +21,14 @@ from poscod.ratio._gate import gate_p_value, rows_needed
 from poscod.ratio._likelihood import Fit, fit_likelihood
 from poscod.ratio._prior import PRIORS, Acceptance, acceptance
 from poscod.ratio._representation import Representation
-from poscod.ratio._rows import Rows, content_folds, row_hash
+from poscod.ratio._rows import Rows, content_folds, number_copies, row_hash
 from poscod.ratio._strong import TILT, Blend, estimate_and_search, log_mean_exp, recalibrate
 from poscod.ratio._warnings import NoOODEvidenceWarning
 
 # Candidates are searched on no more rows per side, and numbers in the matrix, than these; prior and final fit use all.
 SEARCH_ROWS = 20000
+# With fewer distinct ID rows than this, and values that both sides have, copies are no accident of the data but its nature.
+DISTINCT_SHARE, SHARED_SHARE = 0.5, 0.02
 SEARCH_NUMBERS = 4_000_000
 BLOCK_ROWS = 16384
 ID_ONLY = 0.0
@@ -79,6 +81,10 @@ class _Sample:
     def __init__(self, sides: tuple[Rows, Rows], weights: tuple[Floats, Floats], n_folds: int, seed: int) -> None:
         self.sides, self.weights = sides, weights
         hashes = row_hash(sides[0].features, seed), row_hash(sides[1].features, seed)
+        few = len(np.unique(hashes[0])) < DISTINCT_SHARE * len(hashes[0])
+        if few and np.isin(hashes[1], hashes[0]).mean() > SHARED_SHARE:
+            # Discrete rows: equal ones are separate observations, and how often they occur is what there is to learn.
+            hashes = number_copies(hashes[0]), number_copies(hashes[1])
         self.first = [_first_of_copies(values) for values in hashes]
         self.folds = content_folds(hashes[0], hashes[1], n_folds)
         orders = [np.argsort(values, kind="stable") for values in hashes]
