@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from poscod._validation import Floats
 from poscod.metrics import Interval, binomial_interval
+from poscod.metrics._intervals import mean_loss_interval
 from poscod.problem import ScodProblem
 from poscod.ratio import PRIORS, estimate_prior
 from poscod.ratio._gate import prior_interval
@@ -70,7 +70,9 @@ class UnlabeledEvaluation(NamedTuple):
     risk: Interval
 
 
-def evaluate(accept_id: Mask, loss: Floats, accept_ood: Mask, alpha: float, level: float) -> Evaluation:
+def evaluate(
+    accept_id: Mask, loss: Floats, accept_ood: Mask, alpha: float, level: float, *, zero_one: bool
+) -> Evaluation:
     """Evaluate decisions on ID and OOD rows.
 
     Parameters
@@ -80,13 +82,15 @@ def evaluate(accept_id: Mask, loss: Floats, accept_ood: Mask, alpha: float, leve
         Loss of the answers on the ID rows.
     alpha : float
     level : float
+    zero_one : bool
+        Whether the loss can only be 0 or 1.
 
     Returns
     -------
     evaluation : Evaluation
     """
     tpr, fpr = (binomial_interval(int(a.sum()), len(a), level=level) for a in (accept_id, accept_ood))
-    selective = selective_risk(loss[accept_id], level)
+    selective = mean_loss_interval(loss[accept_id], level=level, zero_one=zero_one)
     return Evaluation(tpr, fpr, selective, scod_risk(selective, fpr, alpha))
 
 
@@ -99,6 +103,8 @@ def evaluate_unlabeled(
     alpha: float,
     level: float,
     pi: float | None,
+    *,
+    zero_one: bool,
 ) -> UnlabeledEvaluation:
     """Evaluate decisions on ID rows and unlabelled traffic.
 
@@ -112,6 +118,8 @@ def evaluate_unlabeled(
     alpha, level : float
     pi : float or None
         Known OOD prior; None estimates it on these rows.
+    zero_one : bool
+        Whether the loss can only be 0 or 1.
 
     Returns
     -------
@@ -120,7 +128,7 @@ def evaluate_unlabeled(
     prior = _prior(log_ratio_id, log_ratio_traffic, level) if pi is None else Interval(pi, pi, pi, level)
     counts = int(accept_id.sum()), len(accept_id), int(accept_traffic.sum()), len(accept_traffic)
     fpr = unlabeled_fpr(*counts, prior.estimate, pi_interval=(prior.low, prior.high), level=level)
-    selective = selective_risk(loss[accept_id], level)
+    selective = mean_loss_interval(loss[accept_id], level=level, zero_one=zero_one)
     return UnlabeledEvaluation(
         binomial_interval(*counts[:2], level=level),
         selective,
@@ -163,17 +171,6 @@ def label_free_risk(
         return worst
     fpr = 0.0 if accept_traffic is None else float(np.average(accept_traffic, weights=weights[1]))
     return ScodProblem(alpha).risk(float(np.average(loss * accept, weights=weights[0])) / tpr, fpr)
-
-
-def selective_risk(loss: Floats, level: float) -> Interval:
-    """Return the mean loss of accepted rows with its interval; NaN and [0, inf) where none is accepted."""
-    if len(loss) == 0:
-        return Interval(float("nan"), 0.0, float("inf"), level)
-    if np.isin(loss, (0.0, 1.0)).all():
-        return binomial_interval(int(loss.sum()), len(loss), level=level)
-    half = float(stats.t.isf((1 - level) / 2, max(1, len(loss) - 1)) * loss.std(ddof=1) / np.sqrt(len(loss)))
-    mean = float(loss.mean())
-    return Interval(mean, max(0.0, mean - half), mean + half, level)
 
 
 def scod_risk(selective: Interval, fpr: Interval, alpha: float) -> Interval:

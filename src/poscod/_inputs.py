@@ -86,8 +86,7 @@ def logits_of(classifier: Any, X: Any) -> Floats:
     """Return log p(y | x) of a classifier, or the network's own logits."""
     if isinstance(X, Activations):
         return X.need("logits", caller="POSCOD on Activations")
-    with np.errstate(divide="ignore"):
-        return np.log(np.maximum(np.asarray(classifier.predict_proba(X), dtype=np.float64), _LEAST_PROBABILITY))
+    return np.log(np.maximum(np.asarray(classifier.predict_proba(X), dtype=np.float64), _LEAST_PROBABILITY))
 
 
 def view(classifier: Any, X: Any, *, with_features: bool = True) -> Activations:

@@ -201,6 +201,14 @@ def test_label_free_evaluation_agrees_with_the_truth(model, data):
     assert known.ood_prior[:3] == (0.25, 0.25, 0.25)
 
 
+def test_one_accepted_row_of_another_loss_has_no_interval(model, data):
+    X, y, ood = data[3:]
+    dear = model.at(loss=[[0, 1, 1], [20, 0, 1], [1, 1, 0]])
+    dear.threshold_ = np.sort(dear.rejection_score(X))[0]
+    selective = dear.evaluate(X, y, ood).selective_risk
+    assert (selective.low, selective.high) == (0.0, np.inf)
+
+
 def test_label_free_evaluation_refuses_where_there_is_no_ood(model, data):
     X, y = data[3:5]
     free = model.evaluate_unlabeled(X[:500], y[:500], X[500:900], pi=0.004)
@@ -361,16 +369,16 @@ def test_without_traffic_the_rule_is_the_conditional_risk(data):
 
 
 def test_grid_search_chooses_by_label_free_risk(data):
+    """A ratio shrunk to nothing has the same classifier and TPR; only the unlabelled rows tell it from a good one."""
     X, y, U, *_ = data
     rows, marks = np.vstack([X, U]), np.append(y, np.full(len(U), -1))
+    blind, good = (CorrectedSigmoid("paper", l2=l2, ood_prior=0.3) for l2 in (1e6, 1e-4))
     search = GridSearchCV(
-        POSCOD(LogisticRegression(), FAST, alpha=0.3, random_state=0),
-        {"classifier__C": [1e-6, 1.0]},
-        cv=3,
-        error_score="raise",
+        POSCOD(LogisticRegression(), alpha=0.8, random_state=0), {"ratio": [blind, good]}, cv=3, error_score="raise"
     ).fit(rows, marks)
-    assert search.best_params_ == {"classifier__C": 1.0}
-    assert (search.cv_results_["mean_test_score"] <= 0).all()
+    assert search.best_params_["ratio"].l2 == 1e-4
+    worse, better = search.cv_results_["mean_test_score"]
+    assert better - worse > 0.05
 
 
 def test_score_bounds_the_risk_and_does_not_reward_finding_no_ood(model, data):

@@ -145,6 +145,33 @@ def binomial_interval(successes: int, n: int, *, level: float = 0.95, side: str 
     return Interval(successes / n if n else float("nan"), float(low), float(high), level)
 
 
+def mean_loss_interval(loss: Floats, *, level: float, zero_one: bool) -> Interval:
+    """Compute the interval of a mean loss: exact for 0/1 losses, Student's t for others.
+
+    Parameters
+    ----------
+    loss : ndarray of shape (n,)
+        Non-negative losses.
+    level : float in (0, 1)
+        Nominal coverage.
+    zero_one : bool
+        Whether the loss can only be 0 or 1. A property of the problem, not of the sample: others may happen to hold no
+        other value.
+
+    Returns
+    -------
+    interval : Interval
+        [0, inf) where fewer than two rows say nothing about the mean of another loss.
+    """
+    if zero_one:
+        return binomial_interval(int(loss.sum()), len(loss), level=level)
+    mean = float(loss.mean()) if len(loss) else float("nan")
+    if len(loss) < 2:
+        return Interval(mean, 0.0, float("inf"), level)
+    half = float(stats.t.isf((1.0 - level) / 2.0, len(loss) - 1) * loss.std(ddof=1) / np.sqrt(len(loss)))
+    return Interval(mean, max(0.0, mean - half), mean + half, level)
+
+
 def bootstrap(
     metric: str | Callable[..., float],
     *arrays: Any,

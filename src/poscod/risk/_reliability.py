@@ -15,7 +15,7 @@ from scipy import stats
 
 from poscod._validation import Floats, check_count, check_number, check_vector
 from poscod.exceptions import InvalidInputError
-from poscod.metrics import binomial_interval
+from poscod.metrics._intervals import mean_loss_interval
 
 
 class Reliability(NamedTuple):
@@ -87,23 +87,11 @@ def reliability(risk: Any, loss: Any, *, n_bins: int = 15, level: float = 0.95) 
     predicted, observed = np.add.reduceat(risk, starts) / n, np.add.reduceat(loss, starts) / n
     # With a dearer loss a sample may by chance hold zeros and ones only; a risk above one gives it away.
     zero_one = bool(np.isin(loss, (0.0, 1.0)).all()) and bool(risk[-1] <= 1.0)
-    interval = _binomial if zero_one else _student
-    low, high = np.array([interval(loss[a:b], level) for a, b in zip(starts, ends, strict=True)]).T
+    bins = [mean_loss_interval(loss[a:b], level=level, zero_one=zero_one) for a, b in zip(starts, ends, strict=True)]
+    low, high = (np.array([getattr(interval, end) for interval in bins]) for end in ("low", "high"))
     error = float(np.average(np.abs(observed - predicted), weights=n))
     # The variance of the sum of losses given r is known for 0/1 loss and estimated otherwise.
     variance = float(np.sum(risk * (1.0 - risk))) if zero_one else float(np.sum((loss - risk) ** 2))
     excess = float(np.sum(loss - risk))
     p_value = float(2.0 * stats.norm.sf(abs(excess) / np.sqrt(variance))) if variance > 0 else float(excess == 0.0)
     return Reliability(predicted, observed, low, high, n, error, p_value)
-
-
-def _binomial(loss: Floats, level: float) -> tuple[float, float]:
-    interval = binomial_interval(int(loss.sum()), len(loss), level=level)
-    return interval.low, interval.high
-
-
-def _student(loss: Floats, level: float) -> tuple[float, float]:
-    if len(loss) < 2:
-        return 0.0, float("inf")  # one row says nothing about its bin's mean
-    half = stats.t.isf((1.0 - level) / 2.0, len(loss) - 1) * loss.std(ddof=1) / np.sqrt(len(loss))
-    return max(0.0, float(loss.mean() - half)), float(loss.mean() + half)
