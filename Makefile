@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+# Everything the tests use; torch is pinned to a CPU build in constraints.txt.
+EXTRAS := bench,cli,files,onnx,persist,plot,report,serve,torch
 # One BLAS thread per process: tests already run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
@@ -47,5 +49,5 @@ $(VENV)/.core: $(VENV)/.pip pyproject.toml
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.pip pyproject.toml
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev
 	touch $@

@@ -48,6 +48,7 @@ LAYERS = {
     "backends": 8,
     "serve": 8,
     "cli": 9,
+    "__main__": 10,
     "__init__": 10,
 }
 # Files of one layer that are one thing in several parts, in the order of their imports.

@@ -1,0 +1,11 @@
+"""Run the command line with ``python -m poscod``.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+import sys
+
+from poscod.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
