@@ -50,4 +50,6 @@ $(VENV)/.core: $(VENV)/.pip pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.pip pyproject.toml
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev
+	@# The browser tests use the machine's Chromium; without one they are skipped.
+	@command -v chromium >/dev/null || ( [ "$$(id -u)" = 0 ] && apt-get update && apt-get install --yes --no-install-recommends chromium ) >/dev/null 2>&1 || true
 	touch $@

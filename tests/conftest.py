@@ -1,8 +1,11 @@
-"""Shared fixtures: where the optional material beside the project lies, and Hypothesis' profile."""
+"""Shared fixtures: where the optional material beside the project lies, a real browser, and Hypothesis' profile."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,3 +28,34 @@ def shared() -> Path:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240929)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium of the machine; one per module, because Playwright's event loop blocks `asyncio.run` while it is open."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("needs Chromium (apt-get install chromium), which is not here")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright, which is not here")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """An empty page, 1280 px wide; a console error, an uncaught error or a dialog in it fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    opened, problems = context.new_page(), []
+
+    def refuse(dialog: Any) -> None:
+        problems.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    opened.on("console", lambda m: problems.append(f"console {m.type}: {m.text}") if m.type == "error" else None)
+    opened.on("pageerror", lambda error: problems.append(f"uncaught: {error}"))
+    opened.on("dialog", refuse)
+    yield opened
+    context.close()
+    assert not problems, "\n".join(problems)
