@@ -1,0 +1,197 @@
+"""What a command says: words or one JSON document on standard output, progress on standard error.
+
+Convention: with ``--json`` standard output holds exactly one JSON document (NaN and infinities are null); with ``--quiet``
+nothing but errors is said, the JSON document excepted. Progress appears after two seconds, on a terminal only.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from poscod.exceptions import PoscodError
+
+__all__ = ["Console", "add_output_options", "plain"]
+
+_PATIENCE = 2.0
+"""Seconds before progress is shown."""
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json`` and ``--quiet`` to a command.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+
+    Examples
+    --------
+    >>> parser = argparse.ArgumentParser()
+    >>> add_output_options(parser)
+    >>> parser.parse_args(["--json"])
+    Namespace(json=True, quiet=False)
+    """
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print one JSON document instead of words")
+    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+class Console:
+    """Standard output and standard error of one command.
+
+    Parameters
+    ----------
+    json : bool, default=False
+        Whether the answer is one JSON document.
+    quiet : bool, default=False
+        Whether to say nothing.
+    taken : bool, default=False
+        Whether standard output belongs to a table: words go to standard error then.
+
+    Examples
+    --------
+    >>> Console().answer({"n": np.int64(3)}, "three rows")
+    three rows
+    >>> Console(json=True).answer({"n": np.int64(3), "pi": float("nan")}, "three rows")
+    {"n": 3, "pi": null}
+    """
+
+    def __init__(self, *, json: bool = False, quiet: bool = False, taken: bool = False) -> None:
+        self.json, self.quiet, self.taken = json, quiet, taken
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Console:
+        """Return the console that the options of a command ask for; ``-o -`` gives standard output to the table."""
+        return cls(json=args.json, quiet=args.quiet, taken=getattr(args, "output", None) == "-")
+
+    def say(self, *lines: str) -> None:
+        """Print lines for people: not with ``--json`` or ``--quiet``."""
+        if not self.json and not self.quiet:
+            stream = sys.stderr if self.taken else sys.stdout
+            stream.write("".join(f"{line}\n" for line in lines))
+            stream.flush()
+
+    def answer(self, document: Mapping[str, Any], *lines: str) -> None:
+        """Give the answer of a command, once: the document with ``--json``, the lines otherwise.
+
+        Parameters
+        ----------
+        document : mapping
+            Numbers, texts, lists and mappings; numpy's are turned into plain ones.
+        *lines : str
+            The same for people.
+        """
+        if not self.json:
+            self.say(*lines)
+            return
+        stream = sys.stderr if self.taken else sys.stdout
+        stream.write(json.dumps(plain(document), ensure_ascii=False, allow_nan=False) + "\n")
+        stream.flush()
+
+    @property
+    def live(self) -> bool:
+        """Whether progress is shown at all."""
+        return not self.quiet and sys.stderr.isatty()
+
+    @contextmanager
+    def progress(self, label: str, total: int | None = None, unit: str = "rows") -> Iterator[Callable[[int], Any]]:
+        """Show a bar while the block runs; call what it yields with the number of units done.
+
+        Parameters
+        ----------
+        label : str
+            What is being done.
+        total : int, default=None
+            Number of units; None where it is not known.
+        unit : str, default="rows"
+        """
+        bar = self._bar(label, total, unit) if self.live else None
+        try:
+            yield (lambda n: None) if bar is None else bar.update
+        finally:
+            if bar is not None:
+                bar.close()
+
+    @contextmanager
+    def working(self, label: str) -> Iterator[None]:
+        """Show the seconds that a block without countable steps takes.
+
+        Parameters
+        ----------
+        label : str
+            What is being done.
+        """
+        if not self.live:
+            yield
+            return
+        done, start = threading.Event(), time.monotonic()
+
+        def beat() -> None:
+            shown = False
+            while not done.wait(_PATIENCE if not shown else 1.0):
+                sys.stderr.write(f"\r{label}: {time.monotonic() - start:.0f} s")
+                sys.stderr.flush()
+                shown = True
+            if shown:
+                sys.stderr.write("\r" + " " * (len(label) + 12) + "\r")
+                sys.stderr.flush()
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _bar(self, label: str, total: int | None, unit: str) -> Any:
+        from poscod._optional import require
+
+        try:
+            tqdm = require("tqdm", extra="cli", feature="Showing progress").tqdm
+        except PoscodError:
+            return None  # no bar is no reason not to work
+        return tqdm(
+            desc=label, total=total, unit=f" {unit}", unit_scale=True, delay=_PATIENCE, file=sys.stderr, leave=False
+        )
+
+
+def plain(value: Any) -> Any:
+    """Return a value made of what JSON knows; NaN and infinities become None.
+
+    Parameters
+    ----------
+    value : object
+        Mappings, sequences, named tuples, numpy arrays and scalars, numbers, texts, None.
+
+    Returns
+    -------
+    value : object
+
+    Examples
+    --------
+    >>> plain({"a": np.array([1.0, np.inf]), 2: (np.bool_(True), "x")})
+    {'a': [1.0, None], '2': [True, 'x']}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, (np.ndarray, np.generic)):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
