@@ -23,8 +23,16 @@ from scipy.stats import norm
 
 from poscod._validation import Floats, check_choice, check_count, check_number
 from poscod.exceptions import InvalidInputError
-from poscod.ratio._likelihood import fit_likelihood
-from poscod.ratio._linear import LinearRatio, linear_data, prior_standard_error, select_l2, to_ratio, wald_interval
+from poscod.ratio._likelihood import Fit, fit_likelihood
+from poscod.ratio._linear import (
+    LinearRatio,
+    information,
+    linear_data,
+    prior_standard_error,
+    select_l2,
+    to_ratio,
+    wald_interval,
+)
 from poscod.ratio._prior import PRIORS
 from poscod.ratio._ratio import Ratio
 from poscod.ratio._rows import Rows, content_folds, row_hash
@@ -156,21 +164,26 @@ class CorrectedSigmoid(Ratio):
             pi=self.ood_prior,
             max_iter=self.max_iter,
         )
+        se = np.inf
+        if self.ood_prior is None:
+            info = information(fit, data.design, data.weight, data.log_odds_u)
+            se = prior_standard_error(info, 1.0 / float(np.sum(data.weight**2)))
+        self._keep_paper(fit, to_ratio(fit, data.scaler, data.log_odds_u), l2, se)
+
+    def _keep_paper(self, fit: Fit, model: LinearRatio, l2: float, prior_se: float) -> None:
+        """Take over a joint fit, from rows in this memory or elsewhere, and say where it leaves the prior open."""
         self.l2_ = float(l2)
         self.ood_prior_ = fit.pi
-        self.model_: LinearRatio | StrongRatio = to_ratio(fit, data)
+        self.model_: LinearRatio | StrongRatio = model
         self.gate_open_, self.gate_p_value_, self.candidates_ = True, 0.0, {"paper": 1.0}
-        self._prior_se = np.inf
-        if self.ood_prior is None:
-            size = 1.0 / float(np.sum(data.weight**2))
-            self._prior_se = prior_standard_error(fit, data.design, data.unlabeled, data.weight, size)
-            if not EDGE < fit.pi < 1.0 - EDGE or self._prior_se > LOOSE:
-                warnings.warn(
-                    f"The joint likelihood does not determine the OOD prior (ood_prior_ = {fit.pi:.2g}) and so not the scale "
-                    "of the ratio: use recipe='strong', set l2 or pass ood_prior.",
-                    UndeterminedPriorWarning,
-                    stacklevel=4,
-                )
+        self._prior_se = prior_se
+        if self.ood_prior is None and (not EDGE < fit.pi < 1.0 - EDGE or prior_se > LOOSE):
+            warnings.warn(
+                f"The joint likelihood does not determine the OOD prior (ood_prior_ = {fit.pi:.2g}) and so not the scale "
+                "of the ratio: use recipe='strong', set l2 or pass ood_prior.",
+                UndeterminedPriorWarning,
+                stacklevel=5,
+            )
 
     def _fit_strong(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         least = 4 * self.n_folds

@@ -8,6 +8,8 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -86,6 +88,68 @@ class Scaler:
         return np.asarray(out)
 
 
+@dataclass(frozen=True)
+class Moments:
+    """Weight, first and second moments of rows about a shift: sums, so those of parts add up."""
+
+    count: float
+    total: Floats
+    square: Floats
+
+    def __add__(self, other: Moments) -> Moments:
+        """Return the moments of both parts together."""
+        return Moments(self.count + other.count, self.total + other.total, self.square + other.square)
+
+
+def moments(part: NDArray[Any], shift: Floats, weight: Floats | None = None) -> Moments:
+    """Return the moments of some rows, in one pass of blocks.
+
+    Parameters
+    ----------
+    part : ndarray of shape (n, d)
+    shift : ndarray of shape (d,)
+        A row of the data: a large common mean cancels before it is squared.
+    weight : ndarray of shape (n,), default=None
+        Row weights; None is one each.
+
+    Returns
+    -------
+    moments : Moments
+    """
+    d = part.shape[1]
+    count, total, square = 0.0, np.zeros(d), np.zeros(d)
+    step = block_rows(d, part.dtype.itemsize)
+    for start in range(0, len(part), step):
+        block = np.asarray(part[start : start + step], dtype=np.float64) - shift
+        w = np.ones(len(block)) if weight is None else weight[start : start + step]
+        count += float(w.sum())
+        total += w @ block
+        square += np.einsum("i,ij,ij->j", w, block, block)
+    return Moments(count, total, square)
+
+
+def scaler_of(found: Moments, shift: Floats, dtype: Any) -> Scaler:
+    """Return mean and standard deviation from the moments of all rows.
+
+    Parameters
+    ----------
+    found : Moments
+    shift : ndarray of shape (d,)
+        What they were taken about.
+    dtype : dtype
+        Of the rows: below its resolution a column is constant, whatever its rounding noise says.
+
+    Returns
+    -------
+    scaler : Scaler
+    """
+    mean = found.total / found.count
+    scale = np.sqrt(np.maximum(found.square / found.count - mean**2, 0.0))
+    mean += shift
+    scale[scale <= 10.0 * np.finfo(dtype).eps * np.abs(mean) + 1e-30] = np.inf
+    return Scaler(mean, scale)
+
+
 def fit_scaler(parts: Sequence[NDArray[Any]], weights: Sequence[Floats | None] | None = None) -> Scaler:
     """Return mean and standard deviation over the rows of all parts, in one pass of blocks.
 
@@ -100,26 +164,10 @@ def fit_scaler(parts: Sequence[NDArray[Any]], weights: Sequence[Floats | None] |
     -------
     scaler : Scaler
     """
-    d = parts[0].shape[1]
-    shift = np.asarray(parts[0][:1], dtype=np.float64).reshape(d)
-    count, total, square = 0.0, np.zeros(d), np.zeros(d)
-    for index, part in enumerate(parts):
-        weight = None if weights is None else weights[index]
-        step = block_rows(d, part.dtype.itemsize)
-        for start in range(0, len(part), step):
-            # Moments about a row of the data: a large common mean cancels before it is squared.
-            block = np.asarray(part[start : start + step], dtype=np.float64) - shift
-            w = np.ones(len(block)) if weight is None else weight[start : start + step]
-            count += float(w.sum())
-            total += w @ block
-            square += np.einsum("i,ij,ij->j", w, block, block)
-    mean = total / count
-    scale = np.sqrt(np.maximum(square / count - mean**2, 0.0))
-    mean += shift
-    # Below the resolution of its dtype a column is constant, whatever its rounding noise says.
-    resolution = 10.0 * np.finfo(parts[0].dtype).eps
-    scale[scale <= resolution * np.abs(mean) + 1e-30] = np.inf
-    return Scaler(mean, scale)
+    shift = np.asarray(parts[0][:1], dtype=np.float64).reshape(parts[0].shape[1])
+    each = [None] * len(parts) if weights is None else weights
+    found = [moments(part, shift, weight) for part, weight in zip(parts, each, strict=True)]
+    return scaler_of(functools.reduce(operator.add, found), shift, parts[0].dtype)
 
 
 class Design:
@@ -131,8 +179,11 @@ class Design:
         Row parts (labelled, then unlabelled); each is a tuple of column groups of shapes (n_i, d_j).
     scalers : tuple of Scaler
         One per column group.
-    resident : int, default=RESIDENT_BYTES
-        Largest size in bytes that is standardised once and kept.
+    resident : int, default=None
+        Largest size in bytes that is standardised once and kept; None is `RESIDENT_BYTES`.
+    dtype : dtype, default=None
+        What rows are standardised and multiplied in; None is their own dtype. In float64 sums depend on how the rows are cut into
+        blocks by 1e-16, in float32 by 1e-7.
     """
 
     def __init__(
@@ -140,15 +191,17 @@ class Design:
         parts: Sequence[tuple[NDArray[Any], ...]],
         scalers: tuple[Scaler, ...],
         *,
-        resident: int = RESIDENT_BYTES,
+        resident: int | None = None,
+        dtype: Any = None,
     ) -> None:
         self._parts = parts
         self._scalers = scalers
         self.n_columns = sum(int(group.shape[1]) for group in parts[0])
         self.n_rows = sum(len(part[0]) for part in parts)
-        size = self.n_rows * self.n_columns * parts[0][0].dtype.itemsize
+        self._dtype = np.dtype(parts[0][0].dtype if dtype is None else dtype)
+        size = self.n_rows * self.n_columns * self._dtype.itemsize
         self._matrix: NDArray[Any] | None = None
-        if size <= resident:
+        if size <= (RESIDENT_BYTES if resident is None else resident):
             blocks = [block for _, block in self.blocks()]
             self._matrix = np.concatenate(blocks) if blocks else np.zeros((0, self.n_columns))
 
@@ -168,12 +221,12 @@ class Design:
             return
         first = 0
         for part in self._parts:
-            step = block_rows(self.n_columns, part[0].dtype.itemsize)
+            step = block_rows(self.n_columns, self._dtype.itemsize)
             for start in range(0, len(part[0]), step):
                 groups = [
-                    scaler.transform(np.asarray(group[start : start + step]))
+                    scaler.transform(np.asarray(group[start : start + step], dtype=self._dtype))
                     for group, scaler in zip(part, self._scalers, strict=True)
                 ]
-                block = groups[0] if len(groups) == 1 else np.concatenate(groups, axis=1, dtype=part[0].dtype)
+                block = groups[0] if len(groups) == 1 else np.concatenate(groups, axis=1)
                 yield slice(first, first + len(block)), block
                 first += len(block)

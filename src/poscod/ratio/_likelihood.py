@@ -9,7 +9,7 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ from poscod.ratio._design import Columns
 PI_FLOOR = 1e-6
 # A further start is followed to its end only if it comes this close to the best objective in a few iterations.
 TRIAL, TRIAL_GAP = 10, 1e-5
+# Priors that a joint fit starts from.
+STARTS = (0.02, 0.1, 0.3, 0.7)
 
 
 @dataclass(frozen=True)
@@ -88,17 +90,16 @@ def _prior_slope(u: Floats, unlabeled: NDArray[np.bool_], weight: Floats, la: fl
     return -pi * (total - mixed)
 
 
-def objective(
+def loss_sums(
     params: Floats,
     design: Columns,
     unlabeled: NDArray[np.bool_],
     weight: Floats,
-    l2: Floats,
     log_odds_u: float,
     pi: float | None,
     offset: Floats | None = None,
 ) -> tuple[float, Floats]:
-    """Return the penalised mean negative log-likelihood and its gradient.
+    """Return the weighted negative log-likelihood of some rows and its gradient: sums, so those of parts add up.
 
     Parameters
     ----------
@@ -108,9 +109,7 @@ def objective(
         Standardised columns of n rows.
     unlabeled : ndarray of shape (n,), bool
     weight : ndarray of shape (n,)
-        Row weights that sum to one.
-    l2 : ndarray of shape (d,)
-        Penalty of each coefficient.
+        Row weights that sum to one over all parts.
     log_odds_u : float
         log(pi_U / (1 - pi_U)).
     pi : float or None
@@ -141,11 +140,60 @@ def objective(
         gradient[d] += float(slope.sum())
         if pi is None:
             prior_slope += _prior_slope(u, z, w, la, prior)
-    value += 0.5 * float(l2 @ theta**2)
-    gradient[:d] += l2 * theta
     if pi is None:
         gradient[d + 1] = prior_slope
     return value, gradient
+
+
+def penalised(sums: tuple[float, Floats], params: Floats, l2: Floats) -> tuple[float, Floats]:
+    """Add the penalty ``0.5 * sum(l2_j theta_j^2)`` and its gradient to sums over all rows.
+
+    Parameters
+    ----------
+    sums : (float, ndarray)
+        From `loss_sums`.
+    params : ndarray
+        theta first.
+    l2 : ndarray of shape (d,)
+        Penalty of each coefficient.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray like params
+    """
+    value, gradient = sums
+    theta = params[: len(l2)]
+    gradient = gradient.copy()
+    gradient[: len(l2)] += l2 * theta
+    return value + 0.5 * float(l2 @ theta**2), gradient
+
+
+def objective(
+    params: Floats,
+    design: Columns,
+    unlabeled: NDArray[np.bool_],
+    weight: Floats,
+    l2: Floats,
+    log_odds_u: float,
+    pi: float | None,
+    offset: Floats | None = None,
+) -> tuple[float, Floats]:
+    """Return the penalised mean negative log-likelihood and its gradient.
+
+    Parameters
+    ----------
+    params, design, unlabeled, weight, log_odds_u, pi, offset
+        As for `loss_sums`; the weights sum to one.
+    l2 : ndarray of shape (d,)
+        Penalty of each coefficient.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray like params
+    """
+    return penalised(loss_sums(params, design, unlabeled, weight, log_odds_u, pi, offset), params, l2)
 
 
 def fit_likelihood(
@@ -155,7 +203,7 @@ def fit_likelihood(
     l2: Floats,
     *,
     pi: float | None,
-    starts: Sequence[float] = (0.02, 0.1, 0.3, 0.7),
+    starts: Sequence[float] = STARTS,
     warm: Fit | None = None,
     offset: Floats | None = None,
     max_iter: int = 300,
@@ -182,17 +230,49 @@ def fit_likelihood(
     -------
     fit : Fit
     """
-    d = design.n_columns
-    mass_u = float(weight[unlabeled].sum())
-    log_odds_u = float(logit(mass_u))
+    log_odds_u = float(logit(float(weight[unlabeled].sum())))
+
+    def evaluate(params: Floats) -> tuple[float, Floats]:
+        return objective(params, design, unlabeled, weight, l2, log_odds_u, pi, offset)
+
+    return maximise(evaluate, design.n_columns, log_odds_u, pi=pi, starts=starts, warm=warm, max_iter=max_iter, tol=tol)
+
+
+def maximise(
+    evaluate: Callable[[Floats], tuple[float, Floats]],
+    d: int,
+    log_odds_u: float,
+    *,
+    pi: float | None,
+    starts: Sequence[float] = STARTS,
+    warm: Fit | None = None,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+) -> Fit:
+    """Maximise a penalised likelihood, wherever its rows are.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Parameters -> (objective, gradient), as `objective`.
+    d : int
+        Number of columns.
+    log_odds_u : float
+        log(pi_U / (1 - pi_U)).
+    pi, starts, warm, max_iter, tol
+        As for `fit_likelihood`.
+
+    Returns
+    -------
+    fit : Fit
+    """
     best: Fit | None = None
     theta = np.zeros(d) if warm is None else warm.theta
 
     def descend(first: Floats, iterations: int) -> tuple[Fit, Floats]:
         result = minimize(
-            objective,
+            evaluate,
             first,
-            args=(design, unlabeled, weight, l2, log_odds_u, pi, offset),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": iterations, "gtol": tol if pi is not None else 0.1 * tol, "ftol": 1e-9, "maxcor": 20},

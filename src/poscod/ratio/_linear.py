@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from poscod._validation import Floats
-from poscod.ratio._design import Columns, Design, Scaler, fit_scaler
+from poscod.ratio._design import Columns, Design, Scaler, cache_blocks, fit_scaler
 from poscod.ratio._likelihood import Fit, fit_likelihood, log_a, objective
 from poscod.ratio._rows import Rows
 
@@ -35,11 +35,17 @@ class LinearRatio:
         """Return log g of some rows."""
         x = np.asarray(rows.features)
         weights = self.theta / self.scaler.scale
-        if np.max(np.abs(self.scaler.mean) / self.scaler.scale, initial=0.0) <= FOLDED_MEAN:
-            # Standardisation goes into the weights: no copy of the rows. With far larger means float32 would cancel.
-            return (x @ weights.astype(x.dtype)).astype(np.float64) + (self.intercept - self.scaler.mean @ weights)
-        x = self.scaler.transform(x)
-        return (x @ self.theta.astype(x.dtype)).astype(np.float64) + self.intercept
+        # Standardisation goes into the weights: no copy of the rows. With far larger means the sums would cancel.
+        folded = bool(np.max(np.abs(self.scaler.mean) / self.scaler.scale, initial=0.0) <= FOLDED_MEAN)
+        shift = self.intercept - self.scaler.mean @ weights if folded else self.intercept
+        out = np.empty(len(x))
+        first = 0
+        for block in cache_blocks(x):
+            # In float64 a row's value does not depend on which rows it is scored with.
+            wide = np.asarray(block, dtype=np.float64)
+            out[first : first + len(block)] = wide @ weights if folded else self.scaler.transform(wide) @ self.theta
+            first += len(block)
+        return out + shift
 
 
 @dataclass(frozen=True)
@@ -71,24 +77,27 @@ def linear_data(rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats
     data : LinearData
     """
     scaler = fit_scaler([rows_id.features, rows_u.features], [weight_id, weight_u])
-    design = Design([(rows_id.features,), (rows_u.features,)], (scaler,))
+    # Sums of a fit that is the same wherever its rows are, in one memory or in many, are made in float64.
+    design = Design([(rows_id.features,), (rows_u.features,)], (scaler,), dtype=np.float64)
     unlabeled = np.repeat([False, True], [len(rows_id), len(rows_u)])
     return LinearData(design, scaler, unlabeled, np.concatenate([weight_id, weight_u]))
 
 
-def to_ratio(fit: Fit, data: LinearData) -> LinearRatio:
+def to_ratio(fit: Fit, scaler: Scaler, log_odds_u: float) -> LinearRatio:
     """Turn a fit into log g.
 
     Parameters
     ----------
     fit : Fit
-    data : LinearData
+    scaler : Scaler
+    log_odds_u : float
+        log(pi_U / (1 - pi_U)).
 
     Returns
     -------
     ratio : LinearRatio
     """
-    return LinearRatio(data.scaler, fit.theta, fit.intercept - data.log_odds_u - float(np.log(fit.pi)))
+    return LinearRatio(scaler, fit.theta, fit.intercept - log_odds_u - float(np.log(fit.pi)))
 
 
 def select_l2(data: LinearData, fold: NDArray[Any], pi: float | None, grid: tuple[float, ...] = L2_GRID) -> float:
@@ -139,27 +148,25 @@ def mean_loss(fit: Fit, data: LinearData, weight: Floats) -> float:
     return value
 
 
-def prior_standard_error(fit: Fit, design: Columns, unlabeled: NDArray[np.bool_], weight: Floats, n: float) -> float:
-    """Return the standard error of logit(pi) in a joint fit, from the expected information.
+def information(fit: Fit, design: Columns, weight: Floats, log_odds_u: float) -> Floats:
+    """Return the expected information of one row about (theta, intercept, logit(pi)): a sum, so that of parts adds up.
 
     Parameters
     ----------
     fit : Fit
     design : Columns
-    unlabeled : ndarray of shape (n,), bool
+        Standardised columns of n rows.
     weight : ndarray of shape (n,)
-        Sums to one.
-    n : float
-        Effective number of rows.
+        Sums to one over all parts.
+    log_odds_u : float
+        log(pi_U / (1 - pi_U)).
 
     Returns
     -------
-    se : float
-        Infinite when the information is singular.
+    information : ndarray of shape (d + 2, d + 2)
     """
     d = design.n_columns
-    odds = float(logit(weight[unlabeled].sum()))
-    la = log_a(fit.pi, odds)
+    la = log_a(fit.pi, log_odds_u)
     info = np.zeros((d + 2, d + 2))
     for rows, block in design.blocks():
         u = (block @ fit.theta.astype(block.dtype)).astype(np.float64) + fit.intercept
@@ -178,8 +185,27 @@ def prior_standard_error(fit: Fit, design: Columns, unlabeled: NDArray[np.bool_]
             axis=1,
         )
         info += jacobian.T @ jacobian
-    info *= n
-    info[np.diag_indices(d + 2)] += 1e-9 * np.trace(info) / (d + 2)
+    return info
+
+
+def prior_standard_error(info: Floats, n: float) -> float:
+    """Return the standard error of logit(pi) in a joint fit, from the expected information.
+
+    Parameters
+    ----------
+    info : ndarray of shape (d + 2, d + 2)
+        From `information`, over all rows.
+    n : float
+        Effective number of rows.
+
+    Returns
+    -------
+    se : float
+        Infinite when the information is singular.
+    """
+    info = n * info
+    size = len(info)
+    info[np.diag_indices(size)] += 1e-9 * np.trace(info) / size
     try:
         variance = float(np.linalg.inv(info)[-1, -1])
     except np.linalg.LinAlgError:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta as beta_distribution
 
 from poscod._validation import Floats, check_choice, check_number, check_vector, check_weight
@@ -68,7 +68,7 @@ def acceptance(
     w_id = check_weight(weight_id, "weight_id", len(s_id))
     w_u = check_weight(weight_unlabeled, "weight_unlabeled", len(s_u))
     # Thresholds are ID quantiles: T is then spread evenly, and the number of looks does not grow with n.
-    cuts = np.unique(np.quantile(s_id, np.linspace(0.0, 1.0, GRID + 1)[1:], method="inverted_cdf"))
+    cuts = np.unique(np.sort(s_id)[cut_ranks(len(s_id)) - 1])
     tpr, n_id = _share_below(s_id, w_id, cuts)
     tpr, cuts = tpr[tpr > 0.0], cuts[tpr > 0.0]  # rows without weight make no threshold
     accepted, n_u = _share_below(s_u, w_u, cuts)
@@ -77,6 +77,21 @@ def acceptance(
         float(np.average(s_u[beyond], weights=None if w_u is None else w_u[beyond])) if accepted[-1] < 1.0 else cuts[-1]
     )
     return Acceptance(tpr, accepted, n_id, n_u, cuts, float(above))
+
+
+def cut_ranks(m: int) -> NDArray[np.int64]:
+    """Return which order statistics of m ID scores are thresholds: the smallest k with k / m >= j / `GRID`, for every j.
+
+    Parameters
+    ----------
+    m : int
+
+    Returns
+    -------
+    ranks : ndarray of int
+        Distinct, increasing, counted from 1; the last is m.
+    """
+    return np.unique(-(-m * np.arange(1, GRID + 1, dtype=np.int64) // GRID))
 
 
 def _share_below(score: Floats, weight: Floats | None, cuts: Floats) -> tuple[Floats, float]:

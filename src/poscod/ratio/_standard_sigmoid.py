@@ -77,7 +77,7 @@ class StandardSigmoid(Ratio):
         penalty = np.full(data.design.n_columns, float(l2))
         fit = fit_likelihood(data.design, data.unlabeled, data.weight, penalty, pi=1.0, max_iter=self.max_iter)
         self.l2_, self.ood_prior_ = float(l2), 1.0
-        self.model_ = to_ratio(fit, data)
+        self.model_ = to_ratio(fit, data.scaler, data.log_odds_u)
 
     def _log_ratio(self, rows: Rows) -> Floats:
         return self.model_(rows)

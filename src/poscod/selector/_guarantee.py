@@ -91,16 +91,53 @@ def guaranteed_threshold(score_id: Any, tpr_min: float, *, delta: float = 0.05) 
     poscod.exceptions.InfeasibleProblemError: tpr_min = 0.95 with probability 0.95 needs at least 59 held-out ID rows, got 50: hold out more rows, lower tpr_min or raise delta.
     """
     score = check_vector(score_id, "score_id")
+    k = guaranteed_rank(len(score), tpr_min, delta=delta)
+    threshold = float(np.partition(score, k - 1)[k - 1])
+    return guarantee_from_counts(threshold, int(np.sum(score <= threshold)), len(score), k, tpr_min)
+
+
+def guaranteed_rank(m: int, tpr_min: float, *, delta: float = 0.05) -> int:
+    """Return which of m scores keeps the promise: the smallest k with ``P(Bin(m, tpr_min) >= k) <= delta``.
+
+    Parameters
+    ----------
+    m : int
+        Number of held-out ID rows.
+    tpr_min : float in (0, 1]
+    delta : float in (0, 1), default=0.05
+
+    Returns
+    -------
+    k : int
+        Counted from 1.
+    """
     needed = rows_needed(tpr_min, delta=delta)
-    m = len(score)
     if m < needed:
         raise InfeasibleProblemError(
             f"tpr_min = {tpr_min:g} with probability {1.0 - delta:g} needs at least {needed} held-out ID rows, got {m}: "
             "hold out more rows, lower tpr_min or raise delta."
         )
-    k = _smallest_rank(m, tpr_min, delta)
-    threshold = float(np.partition(score, k - 1)[k - 1])
-    return GuaranteedThreshold(threshold, 1.0, float(np.mean(score <= threshold)), k, 1.0 - shortfall(k, m, tpr_min))
+    return _smallest_rank(m, tpr_min, delta)
+
+
+def guarantee_from_counts(threshold: float, n_accepted: int, m: int, rank: int, tpr_min: float) -> GuaranteedThreshold:
+    """Return the promise that goes with the rank-th smallest of m scores.
+
+    Parameters
+    ----------
+    threshold : float
+        lambda.
+    n_accepted, m : int
+        Rows with a score of at most lambda, and all.
+    rank : int
+        From `guaranteed_rank`.
+    tpr_min : float in (0, 1]
+
+    Returns
+    -------
+    threshold : GuaranteedThreshold
+    """
+    return GuaranteedThreshold(threshold, 1.0, n_accepted / m, rank, 1.0 - shortfall(rank, m, tpr_min))
 
 
 def rows_needed(tpr_min: float, *, delta: float = 0.05) -> int:

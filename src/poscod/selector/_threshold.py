@@ -75,7 +75,8 @@ def tpr_threshold(score_id: Any, tpr_min: float, *, weight: Any = None) -> Thres
         raise InvalidInputError("score_id must hold at least one ID score to choose a threshold from, got none.")
     weight = check_weight(weight, "weight", len(score), like="score_id")
     if weight is None:
-        threshold = _order_statistic(score, tpr_min)
+        k = tpr_rank(len(score), tpr_min)
+        threshold = float(np.partition(score, k - 1)[k - 1])
         below, tied, total = float(np.sum(score < threshold)), float(np.sum(score == threshold)), float(len(score))
     else:
         order = np.argsort(score)
@@ -86,6 +87,41 @@ def tpr_threshold(score_id: Any, tpr_min: float, *, weight: Any = None) -> Thres
         first = np.flatnonzero(weight[order])[-1] if tpr_min == 1.0 else np.searchsorted(running, floor)
         threshold = float(score[order[first]])
         below, tied = float(weight[score < threshold].sum()), float(weight[score == threshold].sum())
+    return threshold_from_counts(threshold, below, tied, total, tpr_min)
+
+
+def tpr_rank(m: int, tpr_min: float) -> int:
+    """Return which order statistic lambda is: the smallest whole k with k / m >= tpr_min.
+
+    Parameters
+    ----------
+    m : int
+        Number of ID rows.
+    tpr_min : float in (0, 1]
+
+    Returns
+    -------
+    k : int
+        Counted from 1.
+    """
+    return max(1, math.ceil(required(m, tpr_min)))
+
+
+def threshold_from_counts(threshold: float, below: float, tied: float, total: float, tpr_min: float) -> Threshold:
+    """Return lambda with its tie probability, from counts (or weights) of the sample.
+
+    Parameters
+    ----------
+    threshold : float
+        lambda.
+    below, tied, total : float
+        Rows with a smaller score, with this score, and all.
+    tpr_min : float in (0, 1]
+
+    Returns
+    -------
+    threshold : Threshold
+    """
     tau = 1.0 if tpr_min == 1.0 else min(1.0, max(0.0, (tpr_min * total - below) / tied))
     return Threshold(threshold, tau, min(1.0, (below + tied) / total))
 
@@ -147,9 +183,3 @@ def accept(score: Any, threshold: float, tau: float = 1.0, *, random_state: Any 
     if ties.any():
         accepted[ties] = check_random_state(random_state).random_sample(int(ties.sum())) < tau
     return accepted
-
-
-def _order_statistic(score: Floats, tpr_min: float) -> float:
-    """Return the k-th smallest score, k the smallest integer with k / m >= tpr_min."""
-    k = max(1, math.ceil(required(len(score), tpr_min)))
-    return float(np.partition(score, k - 1)[k - 1])
