@@ -1,0 +1,297 @@
+"""Images from folders, lists and arrays, ready for a network; neither torch nor onnx is needed.
+
+Convention: an image leaves as float32 (3, height, width): scaled to [0, 1], minus the mean, divided by the standard deviation of each channel.
+A label is a class index; -1 is an OOD or unlabelled image.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._optional import require
+from poscod._validation import check_count
+from poscod.exceptions import InvalidInputError
+
+__all__ = ["NORMALISATIONS", "Images", "open_images", "read_image_list"]
+
+NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
+"""Mean and standard deviation of each channel, by the data a network was trained on."""
+SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Images:
+    """Images and, where known, their labels; a data set that `torch.utils.data.DataLoader` takes as it is.
+
+    Parameters
+    ----------
+    items : sequence of path or ndarray of shape (n, height, width, 3), uint8
+        Files, or the pixels themselves.
+    labels : ndarray of shape (n,) or None, default=None
+    resize : int or None, default=None
+        Length of the shorter side after resizing (bilinear).
+    crop : int or None, default=None
+        Side of the square cut out of the middle.
+    mean, std : tuple of float
+        Of each channel.
+
+    Examples
+    --------
+    >>> images = Images(np.full((2, 8, 8, 3), 255, dtype=np.uint8), resize=4)
+    >>> images[0].shape, float(images[0].max()), len(images)
+    ((3, 4, 4), 1.0, 2)
+    """
+
+    items: Any
+    labels: Any = None
+    resize: int | None = None
+    crop: int | None = None
+    mean: tuple[float, ...] = NORMALISATIONS["none"][0]
+    std: tuple[float, ...] = NORMALISATIONS["none"][1]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.items, np.ndarray) and (
+            self.items.ndim != 4 or self.items.shape[3] != 3 or self.items.dtype != np.uint8
+        ):
+            raise InvalidInputError(
+                f"items must be uint8 pixels of shape (n, height, width, 3), got {self.items.dtype} {self.items.shape}."
+            )
+        if self.labels is not None and len(self.labels) != len(self.items):
+            raise InvalidInputError(f"labels must be as many as images ({len(self.items)}), got {len(self.labels)}.")
+        for name in ("resize", "crop"):
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), name)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"Images(n={len(self)}, labels={self.labels is not None}, resize={self.resize}, crop={self.crop})"
+
+    def __getitem__(self, index: int) -> Any:
+        """Return one image, with its label where there are labels."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        image = self._image(index)
+        return image if self.labels is None else (image, int(self.labels[index]))
+
+    def take(self, rows: Any) -> Images:
+        """Return some of the images.
+
+        Parameters
+        ----------
+        rows : slice or array-like of int
+
+        Returns
+        -------
+        images : Images
+        """
+        index = np.arange(len(self))[rows]
+        items = self.items[index] if isinstance(self.items, np.ndarray) else [self.items[i] for i in index]
+        return replace(self, items=items, labels=None if self.labels is None else np.asarray(self.labels)[index])
+
+    def batches(self, batch_size: int = 256, *, workers: int = 1) -> Batches:
+        """Return an iterable of batches.
+
+        Parameters
+        ----------
+        batch_size : int, default=256
+        workers : int, default=1
+            Threads that read and resize.
+
+        Returns
+        -------
+        batches : Batches
+            Yields (pixels, labels) with pixels of shape (n, 3, height, width), or pixels alone without labels.
+        """
+        return Batches(self, check_count(batch_size, "batch_size"), check_count(workers, "workers"))
+
+    def _image(self, index: int) -> NDArray[np.float32]:
+        item = self.items[index]
+        plain = self.resize is None and self.crop is None
+        pixels = item if isinstance(item, np.ndarray) and plain else np.asarray(self._fit(self._open(item)))
+        mean, std = (np.array(values, dtype=np.float32) for values in (self.mean, self.std))
+        scaled: NDArray[Any] = (pixels.astype(np.float32) / np.float32(255.0) - mean) / std
+        return np.ascontiguousarray(scaled.transpose(2, 0, 1))
+
+    def _open(self, item: Any) -> Any:
+        pillow = require("PIL.Image", extra="torch", feature="Reading and resizing images")
+        if isinstance(item, np.ndarray):
+            return pillow.fromarray(item)
+        try:
+            with pillow.open(item) as file:
+                return file.convert("RGB")
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            raise InvalidInputError(f"{item} could not be read as an image ({error}).") from None
+
+    def _fit(self, image: Any) -> Any:
+        pillow = require("PIL.Image", extra="torch", feature="Reading and resizing images")
+        if self.resize is not None:
+            short = min(image.size)
+            size = tuple(max(1, int(side * self.resize / short)) for side in image.size)
+            image = image if size == image.size else image.resize(size, pillow.Resampling.BILINEAR)
+        if self.crop is not None:
+            if min(image.size) < self.crop:
+                raise InvalidInputError(
+                    f"crop must be at most the shorter side, got {self.crop} for an image of {image.size[0]} x {image.size[1]}: set "
+                    "resize, too."
+                )
+            left, top = (round((side - self.crop) / 2) for side in image.size)
+            image = image.crop((left, top, left + self.crop, top + self.crop))
+        return image
+
+
+class Batches:
+    """Batches of images, one pass after the other.
+
+    Parameters
+    ----------
+    images : Images
+    batch_size, workers : int
+    """
+
+    def __init__(self, images: Images, batch_size: int, workers: int) -> None:
+        self.images, self.batch_size, self.workers = images, batch_size, workers
+
+    def __len__(self) -> int:
+        return -(-len(self.images) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        with ThreadPoolExecutor(self.workers) as pool:
+            for start in range(0, len(self.images), self.batch_size):
+                rows = range(start, min(start + self.batch_size, len(self.images)))
+                found = list(pool.map(self.images._image, rows))
+                shapes = {image.shape for image in found}
+                if len(shapes) > 1:
+                    raise InvalidInputError(
+                        f"Images of one batch must have one size, got {sorted(shapes)}: set resize and crop."
+                    )
+                pixels = np.stack(found)
+                labels = self.images.labels
+                yield pixels if labels is None else (pixels, np.asarray(labels[rows.start : rows.stop], dtype=np.int64))
+
+
+def read_image_list(path: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> tuple[list[Path], Any]:
+    r"""Read a list of images: one line per image, its path and, after a space, its label (OpenOOD's imglist).
+
+    Parameters
+    ----------
+    path : str or path-like
+    root : str or path-like, default=None
+        Folder the paths start from; None is the folder of the list.
+
+    Returns
+    -------
+    paths : list of Path
+    labels : ndarray of shape (n,), int64, or None
+        None where no line has a label.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "test.txt").write_text("cifar10/cat/1.png 3\ncifar100/bee/2.png -1\n")
+    ...     paths, labels = read_image_list(folder + "/test.txt", root="images")
+    >>> [str(path) for path in paths], labels
+    (['images/cifar10/cat/1.png', 'images/cifar100/bee/2.png'], array([ 3, -1]))
+    """
+    source = Path(path)
+    folder = source.parent if root is None else Path(root)
+    paths: list[Path] = []
+    labels: list[int] = []
+    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        name, _, label = line.strip().rpartition(" ")
+        whole = label.removeprefix("-").isdecimal() and bool(name)
+        if whole and int(label) < -1:
+            raise InvalidInputError(f"{source}, line {number}: a label must be a class index or -1, got {label}.")
+        if paths and whole != bool(labels):
+            raise InvalidInputError(
+                f"{source}, line {number}: all lines must end in a label, or none, got '{line.strip()}'."
+            )
+        paths.append(folder / (name.strip() if whole else line.strip()))
+        if whole:
+            labels.append(int(label))
+    if not paths:
+        raise InvalidInputError(f"{source} must name at least one image, got an empty list.")
+    return paths, np.array(labels, dtype=np.int64) if labels else None
+
+
+def open_images(
+    path: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    resize: int | None = None,
+    crop: int | None = None,
+    mean: Sequence[float] = NORMALISATIONS["none"][0],
+    std: Sequence[float] = NORMALISATIONS["none"][1],
+) -> Images:
+    """Open a folder of images, a list of them (.txt) or an archive of pixels (.npz).
+
+    Parameters
+    ----------
+    path : str or path-like
+        A folder: the names of its subfolders, sorted, are the classes; a folder without subfolders has no labels. A .txt file: see
+        `read_image_list`. A .npz file: ``images`` (n, height, width, 3) uint8 and, if it has them, ``labels``.
+    root : str or path-like, default=None
+        Where the paths of a list start.
+    resize : int, default=None
+        Length of the shorter side.
+    crop : int, default=None
+        Side of the square cut out of the middle.
+    mean, std : sequence of float
+        Of each channel; the default changes nothing. `NORMALISATIONS` has the usual ones.
+
+    Returns
+    -------
+    images : Images
+    """
+    source = Path(path)
+    items: Any
+    if source.is_dir():
+        items, labels = _read_folder(source)
+    elif source.suffix == ".npz":
+        items, labels = _read_archive(source)
+    elif source.suffix == ".txt":
+        items, labels = read_image_list(source, root)
+    else:
+        raise InvalidInputError(f"path must be a folder of images, a .txt list or a .npz archive, got '{source}'.")
+    return Images(items, labels, resize, crop, tuple(mean), tuple(std))
+
+
+def _read_folder(folder: Path) -> tuple[list[Path], Any]:
+    classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    found = [
+        (file, label)
+        for label, place in enumerate(classes or [folder])
+        for file in sorted(place.rglob("*"))
+        if file.suffix.lower() in SUFFIXES
+    ]
+    if not found:
+        raise InvalidInputError(f"{folder} must hold images ({', '.join(sorted(SUFFIXES))}), got none.")
+    return [file for file, _ in found], np.array([label for _, label in found]) if classes else None
+
+
+def _read_archive(path: Path) -> tuple[Any, Any]:
+    with np.load(path, allow_pickle=False) as archive:
+        if "images" not in archive:
+            raise InvalidInputError(f"{path} must hold an array 'images', got {', '.join(archive.files) or 'nothing'}.")
+        return archive["images"], archive.get("labels")

@@ -1,0 +1,205 @@
+"""What a loader yields, and how a network is called with it.
+
+Convention: a batch is an input, a pair ``(input, labels, ...)``, or a mapping whose keys are the network's arguments (``labels`` or ``label``
+are the labels); an input that is a mapping is passed by keyword. Nothing else is guessed.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from poscod._validation import check_count
+from poscod.exceptions import InvalidInputError
+
+LABELS = ("labels", "label")
+# Names under which data sets of images (OpenOOD, some of Hugging Face) pass the one positional input.
+INPUTS = ("data", "image")
+
+
+class Batch(NamedTuple):
+    """Arguments of the network and the labels beside them.
+
+    Attributes
+    ----------
+    args : tuple
+    kwargs : dict
+    labels : object or None
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    labels: Any
+
+
+def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
+    """Return something that yields batches.
+
+    Parameters
+    ----------
+    data : iterable of batches, Dataset, Tensor, ndarray, or a pair (inputs, labels) of the latter two
+    batch_size : int
+        For what is not in batches yet.
+
+    Returns
+    -------
+    loader : iterable
+    """
+    check_count(batch_size, "batch_size")
+    if (
+        isinstance(data, tuple)
+        and len(data) == 2
+        and all(isinstance(part, (torch.Tensor, np.ndarray)) for part in data)
+    ):
+        if len(data[0]) != len(data[1]):
+            raise InvalidInputError(
+                f"loader must pair as many labels as inputs, got {len(data[0])} and {len(data[1])}."
+            )
+        data = torch.utils.data.TensorDataset(*(torch.as_tensor(part) for part in data))
+    elif isinstance(data, (torch.Tensor, np.ndarray)):
+        data = torch.utils.data.TensorDataset(torch.as_tensor(data))
+    if isinstance(data, torch.utils.data.Dataset) and not isinstance(data, torch.utils.data.IterableDataset):
+        return torch.utils.data.DataLoader(data, batch_size=batch_size)
+    if not isinstance(data, Iterable):
+        raise InvalidInputError(
+            f"loader must be a DataLoader, a data set, a tensor or an array, got {type(data).__name__}."
+        )
+    return data
+
+
+def split_batch(batch: Any) -> Batch:
+    """Tell the input of a batch from its labels.
+
+    Parameters
+    ----------
+    batch : object
+
+    Returns
+    -------
+    batch : Batch
+    """
+    labels = None
+    if isinstance(batch, Mapping):
+        labels = next((batch[key] for key in LABELS if batch.get(key) is not None), None)
+        rest = {key: value for key, value in batch.items() if key not in LABELS}
+        inputs = next((rest[key] for key in INPUTS if key in rest), None)
+        return Batch((), rest, labels) if inputs is None else Batch((inputs,), {}, labels)
+    if isinstance(batch, (tuple, list)):
+        if not batch:
+            raise InvalidInputError(
+                "loader must not yield empty tuples: a batch is an input, or a pair (input, labels)."
+            )
+        batch, labels = batch[0], batch[1] if len(batch) > 1 else None
+    if isinstance(batch, Mapping):
+        return Batch((), dict(batch), labels)
+    return Batch((batch,), {}, labels)
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """Move the tensors of a nested value.
+
+    Parameters
+    ----------
+    value : object
+    device : torch.device
+
+    Returns
+    -------
+    value : object
+    """
+    if isinstance(value, np.ndarray):
+        value = torch.as_tensor(value)
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, dict):
+        return {key: to_device(item, device) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        moved = [to_device(item, device) for item in value]
+        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
+    return value
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Return the device of a network's first parameter.
+
+    Parameters
+    ----------
+    model : Module
+
+    Returns
+    -------
+    device : torch.device
+    """
+    first = next(iter(model.parameters()), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def unwrap(model: Any) -> torch.nn.Module:
+    """Return the network inside `DataParallel`, and refuse what is none.
+
+    Parameters
+    ----------
+    model : Module
+
+    Returns
+    -------
+    model : Module
+    """
+    if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+        model = model.module
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidInputError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    return model
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module, device: torch.device | str | None) -> Iterator[torch.device]:
+    """Put a network in evaluation mode on a device, and everything back where it was afterwards.
+
+    Parameters
+    ----------
+    model : Module
+    device : torch.device, str or None
+        None leaves the network where it is.
+
+    Yields
+    ------
+    device : torch.device
+    """
+    before = device_of(model)
+    modes = {module: module.training for module in model.modules()}
+    there = before if device is None else torch.device(device)
+    try:
+        model.to(there)
+        model.eval()
+        yield there
+    finally:
+        # Each module has a mode of its own: a frozen BatchNorm in a training network must stay frozen.
+        for module, mode in modes.items():
+            module.training = mode
+        model.to(before)
+
+
+def precision(amp: Any) -> torch.dtype | None:
+    """Return the dtype of mixed precision.
+
+    Parameters
+    ----------
+    amp : {"float16", "bfloat16"}, torch.dtype or None
+
+    Returns
+    -------
+    dtype : torch.dtype or None
+    """
+    known = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+    if amp is None or amp in known.values():
+        return amp
+    if amp not in known:
+        raise InvalidInputError(f"amp must be 'float16', 'bfloat16' or None, got {amp!r}.")
+    return known[amp]

@@ -1,0 +1,109 @@
+"""From a network and its inputs to `Activations`.
+
+Convention: features are the input of the last layer, logits its output; numbers leave as float32 unless asked otherwise, in the order in
+which the loader gives the rows.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from poscod._validation import check_choice
+from poscod.activations import Activations
+from poscod.backends._progress import watched
+from poscod.backends._spool import Spool
+from poscod.backends.torch._batches import as_loader, evaluating, precision, split_batch, to_device, unwrap
+from poscod.backends.torch._exported import with_head
+from poscod.backends.torch._last_layer import LastLayer
+
+HALF = "half precision overflowed (float16 ends at 65504, and a sum of squares gets there soon): use amp='bfloat16' or no amp."
+PLAIN = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
+
+
+def extract(
+    model: Any,
+    loader: Any,
+    layer: str | torch.nn.Module | None = None,
+    *,
+    device: str | torch.device | None = None,
+    amp: Any = None,
+    dtype: str = "float32",
+    to: str | os.PathLike[str] | None = None,
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> Activations:
+    """Run a network and keep features, logits, labels and the last layer.
+
+    Parameters
+    ----------
+    model : Module
+        A classifier that returns logits: as a tensor, or somewhere in a mapping, dataclass or tuple (Hugging Face's are found under
+        their name). It is run in evaluation mode and left in the mode it was in.
+    loader : iterable of batches, Dataset, Tensor, ndarray, or a pair (inputs, labels) of the latter two
+        A batch is an input, a pair (input, labels) or a mapping of the network's arguments.
+    layer : str or Module, default=None
+        The layer whose output is the logits and whose input is the features; None finds it: it is the layer with a weight matrix
+        whose output equals what the network returns.
+    device : str or torch.device, default=None
+        Where to run; None is where the network is.
+    amp : {"float16", "bfloat16"} or torch.dtype, default=None
+        Mixed precision.
+    dtype : {"float32", "float64"}, default="float32"
+        What numbers are kept as.
+    to : str or path-like, default=None
+        A file (.npz or .safetensors) to write; rows go to disk batch by batch, and what is returned is a memory map of it.
+    batch_size : int, default=256
+        For data that is not in batches yet.
+    progress : bool, default=None
+        Whether to show a bar; None shows one on a terminal.
+
+    Returns
+    -------
+    activations : Activations
+        ``weight`` and ``bias`` are there if ``logits = features @ weight.T + bias`` holds, which is checked on the first batch.
+
+    Examples
+    --------
+    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    >>> extract(network, (torch.randn(5, 4), torch.tensor([0, 1, 2, 0, -1])))
+    Activations(features=(5, 8) float32, logits=(5, 3) float32, labels=(5,) int64, weight=(3, 8) float32, bias=(3,) float32)
+    """
+    model = with_head(unwrap(model))
+    half = precision(amp)
+    check_choice(dtype, "dtype", {"float32": 0, "float64": 1})
+    batches = as_loader(loader, batch_size)
+    watch = LastLayer(model, layer)
+    head: tuple[torch.Tensor, torch.Tensor] | None = None
+    try:
+        with evaluating(model, device) as there, Spool(to, dtype=dtype, hint=PLAIN) as spool, torch.inference_mode():
+            for batch in watched(batches, "extract", progress, extra="torch"):
+                args, kwargs, labels = to_device(split_batch(batch), there)
+                with torch.autocast(there.type, dtype=half, enabled=half is not None):
+                    output = model(*args, **kwargs)
+                features, logits = watch.read(output)
+                if torch.float16 in (features.dtype, logits.dtype):
+                    spool.hint = HALF
+                if spool.rows == 0:
+                    head = watch.head(features, logits)
+                spool.add(_numpy(features), _numpy(logits), None if labels is None else _labels(labels))
+            weight, bias = (None, None) if head is None else (_numpy(head[0]), _numpy(head[1]))
+            return spool.finish(weight, bias)
+    finally:
+        watch.close()
+
+
+def _numpy(value: torch.Tensor) -> NDArray[Any]:
+    """Return an array on the CPU; bfloat16, which numpy does not have, and float16 become float32."""
+    value = value.detach().cpu()
+    return np.asarray(value.numpy() if value.dtype == torch.float64 else value.float().numpy())
+
+
+def _labels(labels: Any) -> Any:
+    return labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else labels

@@ -1,0 +1,268 @@
+"""Which layer made the logits, and what it was given.
+
+Convention: the last layer is the module with a weight matrix whose output *is* the network's logits, number by number; it is found on
+the first batch by watching all such modules. Nothing is inferred from names.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from poscod.exceptions import InvalidInputError
+
+Tensor = torch.Tensor
+
+
+class Call(NamedTuple):
+    """One call of a watched module."""
+
+    name: str
+    given: Tensor
+    made: Tensor
+
+
+class LastLayer:
+    """Watches a network and returns, after each call, the logits and the features they were made from.
+
+    Parameters
+    ----------
+    model : Module
+    layer : str, Module or None
+        Name of the layer (as in ``model.named_modules()``) or the layer; None finds it.
+    """
+
+    def __init__(self, model: torch.nn.Module, layer: str | torch.nn.Module | None) -> None:
+        self.modules = dict(model.named_modules())
+        self.linear = [name for name, module in self.modules.items() if _is_linear(module)]
+        self.explicit = layer is not None
+        self.name = None if layer is None else self._name_of(layer)
+        self._calls: list[Call] = []
+        self._handles: list[Any] = []
+        self._watch(self.linear if self.name is None else [self.name])
+
+    def close(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def read(self, output: Any) -> tuple[Tensor, Tensor]:
+        """Return features and logits of the call just made.
+
+        Parameters
+        ----------
+        output : object
+            What the network returned.
+
+        Returns
+        -------
+        features : Tensor of shape (n, d)
+        logits : Tensor of shape (n, K)
+        """
+        calls, self._calls = self._calls, []
+        logits = logits_of(output)
+        if self.name is None:
+            features, found = self._find(calls, logits)
+            self.close()
+            self._watch([self.name])  # type: ignore[list-item]
+            return features, found
+        features, found = self._read(calls, logits)
+        if found.shape[1] < 2:
+            raise InvalidInputError(
+                f"The layer '{self.name}' must give one logit per class, got {found.shape[1]} column: turn a single logit z into "
+                "the two logits (0, z)."
+            )
+        return features, found
+
+    def head(self, features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return weight and bias where ``logits = features @ weight.T + bias`` holds on these rows.
+
+        Parameters
+        ----------
+        features : Tensor of shape (n, d)
+        logits : Tensor of shape (n, K)
+
+        Returns
+        -------
+        head : tuple of Tensor or None
+        """
+        module: Any = self.modules[self.name or ""]
+        weight = getattr(module, "weight", None)
+        if (
+            not isinstance(weight, Tensor)
+            or weight.shape[0] != logits.shape[1]
+            or weight[0].numel() != features.shape[1]
+        ):
+            return None
+        weight = weight.detach().reshape(len(weight), -1)
+        bias = getattr(module, "bias", None)
+        bias = weight.new_zeros(len(weight)) if bias is None else bias.detach()
+        rough = {torch.float16: 2e-2, torch.bfloat16: 1e-1}.get(logits.dtype, 1e-3)
+        made = features.double() @ weight.double().T + bias.double()
+        gap = (made - logits.double()).abs().max() <= rough * (1.0 + logits.double().abs().max())
+        return (weight, bias) if bool(gap) else None
+
+    def _name_of(self, layer: str | torch.nn.Module) -> str:
+        if isinstance(layer, torch.nn.Module):
+            names = [name for name, module in self.modules.items() if module is layer]
+            if not names:
+                raise InvalidInputError("layer must be a module of the model, got one that is no part of it.")
+            return names[0]
+        if layer not in self.modules:
+            near = difflib.get_close_matches(layer, self.modules, n=1)
+            also = f", did you mean '{near[0]}'?" if near else "."
+            raise InvalidInputError(
+                f"layer must name a module of the model, got '{layer}'{also} Layers with a weight matrix: {self._listed()}."
+            )
+        return layer
+
+    def _watch(self, names: list[str]) -> None:
+        def note(name: str) -> Any:
+            def hook(module: Any, args: Any, kwargs: Any, made: Any) -> None:
+                given = args[0] if args else next(iter(kwargs.values()), None)
+                if isinstance(given, Tensor) and isinstance(made, Tensor) and given.is_floating_point():
+                    self._calls.append(Call(name, given.detach(), made.detach()))
+
+            return hook
+
+        for name in names:
+            self._handles.append(self.modules[name].register_forward_hook(note(name), with_kwargs=True))
+
+    def _find(self, calls: list[Call], logits: list[tuple[str, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Choose the layer whose output is the logits."""
+        found = {}
+        for call in calls:
+            for where, values in logits:
+                features = _match(call, values)
+                if features is not None:
+                    found[call.name, where] = features, values
+        names = sorted({name for name, _ in found})
+        if len(names) > 1:
+            listed = ", ".join(f"'{name}' made {where}" for name, where in found)
+            raise InvalidInputError(
+                f"The model returns the output of more than one linear layer ({listed}): pass layer=, one of these names."
+            )
+        if not found:
+            raise InvalidInputError(
+                "The model's output is not the output of any layer with a weight matrix (a softmax or a scale after it, or a layer "
+                f"without a module): pass layer=, the name of the one that makes the logits. Candidates: {self._listed()}."
+            )
+        (self.name, _), (features, values) = next(iter(found.items()))
+        if values.shape[1] < 2:
+            raise InvalidInputError(
+                "The model must return one logit per class, got a single column: turn a single logit z into the two logits (0, z)."
+            )
+        return features, values
+
+    def _read(self, calls: list[Call], logits: list[tuple[str, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Read the layer that is known."""
+        if not calls:
+            raise InvalidInputError(
+                f"The layer '{self.name}' was not called with a floating tensor when the model ran: pass another layer. Candidates: "
+                f"{self._listed()}."
+            )
+        for call in calls:
+            for _, values in logits:
+                features = _match(call, values)
+                if features is not None:
+                    return features, values
+        given, made = (_flat(value) for value in calls[-1][1:])
+        rows, widths = {len(values) for _, values in logits}, {values.shape[1] for _, values in logits}
+        if len(calls) > 1 or made.ndim != 2 or given.ndim != 2 or len(made) not in rows or made.shape[1] not in widths:
+            shapes = ", ".join(f"{where} {tuple(values.shape)}" for where, values in logits)
+            raise InvalidInputError(
+                f"The layer '{self.name}' makes {tuple(calls[-1].made.shape)} from {tuple(calls[-1].given.shape)} in {len(calls)} "
+                f"call{'s' * (len(calls) > 1)}, which are not the model's logits ({shapes}): pass the layer that makes them. "
+                f"Candidates: {self._listed()}."
+            )
+        return given, made
+
+    def _listed(self) -> str:
+        names = [f"'{name}'" for name in self.linear]
+        return ", ".join(names[-8:]) or "none"
+
+
+def logits_of(output: Any, where: str = "the output") -> list[tuple[str, Tensor]]:
+    """Return the tensors of a network's output that can be logits: those called so, or all of shape (n, K).
+
+    Parameters
+    ----------
+    output : Tensor, mapping, dataclass, tuple or list
+    where : str
+        Name of the output, for messages.
+
+    Returns
+    -------
+    found : list of (str, Tensor)
+    """
+    found = [
+        (name, _flat(value))
+        for name, value in _tensors(output, where)
+        if value.is_floating_point() and _flat(value).ndim == 2
+    ]
+    if not found:
+        raise InvalidInputError(f"The model must return logits of shape (n, K), got {_shape(output)}.")
+    return found
+
+
+def _tensors(value: Any, where: str) -> list[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        return [(where, value)]
+    if isinstance(value, Mapping):
+        items = list(value.items())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    elif hasattr(value, "_asdict"):
+        items = list(value._asdict().items())
+    elif isinstance(value, (tuple, list)):
+        items = list(enumerate(value))
+    else:
+        items = [(name, getattr(value, name)) for name in ("logits",) if hasattr(value, name)]
+    named = [item for item in items if item[0] == "logits"]
+    return [
+        found
+        for key, item in named or items
+        for found in _tensors(item, str(key) if key == "logits" else f"{where}[{key!r}]")
+    ]
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    """Tell whether a module has a weight matrix, as a linear layer or a convolution with a window of one pixel has."""
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor) or isinstance(module, torch.nn.Embedding):
+        return False
+    return weight.ndim == 2 or (weight.ndim == 4 and tuple(weight.shape[2:]) == (1, 1))
+
+
+def _flat(value: Tensor) -> Tensor:
+    """Drop the pixels of a map of one pixel."""
+    return value.flatten(1) if value.ndim > 2 and value.shape[2:].numel() == 1 else value
+
+
+def _match(call: Call, logits: Tensor) -> Tensor | None:
+    """Return the features from which a call made the logits; None where it did not."""
+    made, given = _flat(call.made), _flat(call.given)
+    if made.shape == logits.shape and given.ndim == 2:
+        return given if bool(_same(made, logits).all()) else None
+    if made.ndim == 3 and given.ndim == 3 and (made.shape[0], made.shape[2]) == tuple(logits.shape):
+        # A sequence classifier that scores every token and answers with one of them.
+        same = _same(made, logits[:, None]).all(dim=2)
+        if bool(same.any(dim=1).all()):
+            return given[torch.arange(len(given), device=given.device), same.to(torch.uint8).argmax(dim=1)]
+    return None
+
+
+def _same(made: Tensor, logits: Tensor) -> Tensor:
+    """Compare number by number; NaN is itself, so that it is the rows' fault and not the layer's."""
+    return (made == logits) | (made.isnan() & logits.isnan())
+
+
+def _shape(output: Any) -> str:
+    return f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__

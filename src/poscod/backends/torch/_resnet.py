@@ -1,0 +1,167 @@
+"""Residual networks for images of 32 x 32 pixels, with the parameter names of published checkpoints.
+
+Convention: input (n, 3, 32, 32), normalised as the checkpoint wants it; output logits (n, K). Two families: three stages with parameter-free
+shortcuts (ResNet-20 ... 110, 64 features, last layer ``linear``) and four stages with projections (ResNet-18, 512 features, last layer
+``fc``: OpenOOD's ResNet18_32x32).
+
+References
+----------
+.. [1] K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from poscod._validation import check_choice, check_count
+from poscod.backends.torch._weights import load_weights
+from poscod.exceptions import InvalidInputError
+
+Tensor = torch.Tensor
+
+
+def _three_by_three(planes_in: int, planes: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(planes_in, planes, 3, stride=stride, padding=1, bias=False)
+
+
+class _Pad(nn.Module):
+    """Shortcut without parameters: every second pixel, and zeros for the new channels."""
+
+    def __init__(self, planes_in: int, planes: int) -> None:
+        super().__init__()
+        self.extra = planes - planes_in
+
+    def forward(self, x: Tensor) -> Tensor:
+        side = self.extra // 2
+        return nn.functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, side, self.extra - side))
+
+
+class _Block(nn.Module):
+    """Two convolutions around which the input is added."""
+
+    def __init__(self, planes_in: int, planes: int, stride: int, projection: bool) -> None:
+        super().__init__()
+        self.conv1 = _three_by_three(planes_in, planes, stride)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = _three_by_three(planes, planes)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.shortcut: nn.Module = nn.Sequential()
+        if stride != 1 or planes_in != planes:
+            self.shortcut = (
+                nn.Sequential(nn.Conv2d(planes_in, planes, 1, stride=stride, bias=False), nn.BatchNorm2d(planes))
+                if projection
+                else _Pad(planes_in, planes)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return torch.relu(y + self.shortcut(x))
+
+
+class SmallResNet(nn.Module):
+    """Residual network for small images.
+
+    Parameters
+    ----------
+    blocks : tuple of int
+        Blocks of each stage.
+    width : int
+        Channels of the first stage; every stage doubles them.
+    n_classes : int
+    projection : bool
+        Whether shortcuts between stages have parameters.
+    head : str
+        Name of the last layer.
+    """
+
+    def __init__(self, blocks: tuple[int, ...], width: int, n_classes: int, projection: bool, head: str) -> None:
+        super().__init__()
+        self.conv1 = _three_by_three(3, width)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.stages = len(blocks)
+        self.head = head
+        planes_in = width
+        for stage, count in enumerate(blocks):
+            planes = width * 2**stage
+            strides = [1 if stage == 0 else 2] + [1] * (count - 1)
+            made = []
+            for stride in strides:
+                made.append(_Block(planes_in, planes, stride, projection))
+                planes_in = planes
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*made))
+        self.add_module(head, nn.Linear(planes_in, n_classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, 3, height, width)
+
+        Returns
+        -------
+        logits : Tensor of shape (n, K)
+        """
+        x = torch.relu(self.bn1(self.conv1(x)))
+        for stage in range(self.stages):
+            x = self.get_submodule(f"layer{stage + 1}")(x)
+        logits: Tensor = self.get_submodule(self.head)(x.mean(dim=(2, 3)))
+        return logits
+
+
+def _torchvision_resnet50(n_classes: int) -> nn.Module:
+    try:
+        from torchvision.models import resnet50  # type: ignore[import-not-found]
+    except ImportError:
+        raise InvalidInputError(
+            "The network 'resnet50' is torchvision's, which is not installed: install the torchvision that fits your torch."
+        ) from None
+    network: nn.Module = resnet50(num_classes=n_classes)
+    return network
+
+
+def _plain(depth: int) -> Callable[[int], nn.Module]:
+    blocks = (depth - 2) // 6
+    return lambda n_classes: SmallResNet((blocks,) * 3, 16, n_classes, False, "linear")
+
+
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {
+    **{f"resnet{depth}_32x32": _plain(depth) for depth in (20, 32, 44, 56, 110)},
+    "resnet18_32x32": lambda n_classes: SmallResNet((2, 2, 2, 2), 64, n_classes, True, "fc"),
+    "resnet50": _torchvision_resnet50,
+}
+"""Networks by name: how to build one with K classes."""
+
+
+def build_network(name: str, n_classes: int = 10, weights: Any = None) -> nn.Module:
+    """Build a network and, if given, read its weights.
+
+    Parameters
+    ----------
+    name : str
+        "resnet20_32x32", "resnet32_32x32", "resnet44_32x32", "resnet56_32x32", "resnet110_32x32", "resnet18_32x32" (OpenOOD's) or
+        "resnet50" (torchvision's, where it is installed).
+    n_classes : int, default=10
+    weights : str or path-like, default=None
+        Checkpoint; see `load_weights`.
+
+    Returns
+    -------
+    network : Module
+        In evaluation mode.
+
+    Examples
+    --------
+    >>> network = build_network("resnet20_32x32", 5)
+    >>> tuple(network(torch.zeros(2, 3, 32, 32)).shape)
+    (2, 5)
+    """
+    network = check_choice(name, "name", NETWORKS)(check_count(n_classes, "n_classes", 2))
+    return (network if weights is None else load_weights(network, weights)).eval()
