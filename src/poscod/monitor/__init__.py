@@ -1,0 +1,26 @@
+"""In production: how much of the traffic is OOD, and whether the promise is still kept.
+
+Convention: a model decides, a monitor counts decisions, and they share nothing but a `Reference`. Counts are whole numbers in
+fixed cells and windows; OOD shares with intervals and coded findings are functions of counts (docs/monitoring.md).
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from poscod.monitor._findings import FINDINGS, SEVERITIES, Definition, Finding
+from poscod.monitor._monitor import Monitor, Window
+from poscod.monitor._reference import SOURCES, Reference
+from poscod.monitor._share import Shares, adjusted_count, likelihood_share
+
+__all__ = [
+    "FINDINGS",
+    "SEVERITIES",
+    "SOURCES",
+    "Definition",
+    "Finding",
+    "Monitor",
+    "Reference",
+    "Shares",
+    "Window",
+    "adjusted_count",
+    "likelihood_share",
+]

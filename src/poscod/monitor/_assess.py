@@ -1,0 +1,137 @@
+"""From counts to findings.
+
+Convention: an alarm is active while the capital after the last window is enough, and past if it was enough after an earlier one.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from poscod.monitor._evidence import likely_begin, log_capital, log_gains
+from poscod.monitor._findings import FINDINGS, Finding
+from poscod.monitor._ledger import Ledger
+from poscod.monitor._reference import SOURCES, Reference
+from poscod.monitor._times import Width, age_in_days, window_start
+from poscod.monitor._watch import Watch
+
+WIDEST_TPR = 0.04
+"""Widest 95 % interval of TPR that is not called uncertain: no OOD share can be known much better."""
+CLOSEST_RATES = 0.05
+"""Smallest certain difference of TPR and FPR at which acceptance says something of OOD."""
+
+
+def sequential(ledger: Ledger, watches: dict[str, Watch], width: Width, ood_limit: float) -> Iterator[Finding]:
+    """Yield the alarms of sequential tests.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    watches : dict of str to Watch
+    width : Width
+    ood_limit : float
+
+    Yields
+    ------
+    finding : Finding
+    """
+    order = ledger.order()
+    if not order or ledger.first is None:
+        return
+    number = np.array(order, dtype=np.int64) - ledger.first + 1
+    first = int(number[0]) if ledger.dropped() else 1
+    for code, watch in watches.items():
+        gains = [log_gains(ledger.table(name), payoffs) for name, payoffs in watch.payoffs.items() if payoffs]
+        if not gains:
+            continue
+        table = np.concatenate(gains, axis=1)
+        capital = log_capital(table, number, first=first)
+        need = -math.log(watch.alpha)
+        alarms = np.flatnonzero(capital >= need)
+        if not len(alarms):
+            continue
+        active = bool(capital[-1] >= need)
+        last = len(order) if active else int(alarms[-1]) + 1
+        begin = likely_begin(table[:last], number[:last])
+        rows = {name: ledger.table(name)[begin:last].sum(axis=0) for name in ("label", "labelled")}
+        evidence: dict[str, Any] = {
+            "log10_evidence": round(float(capital[last - 1]) / math.log(10.0), 3),
+            "log10_needed": round(need / math.log(10.0), 3),
+            "since": window_start(order[begin], width),
+            "first_alarm": window_start(order[int(alarms[0])], width),
+            "decisions": int(rows["label"].sum()),
+            "accepted": int(rows["label"][:-1].sum()),
+        }
+        if code == "PSC001":
+            evidence["ood_limit"] = ood_limit
+        if code in ("PSC005", "PSC006"):
+            evidence |= {"labelled_id": int(rows["labelled"][:2].sum()), "accepted_id": int(rows["labelled"][0])}
+        yield Finding(code, _sentence(code, evidence, active), evidence, active)
+
+
+def facts(ledger: Ledger, reference: Reference, width: Width, max_age: float) -> Iterator[Finding]:
+    """Yield findings that are no tests.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    reference : Reference
+    width : Width
+    max_age : float
+        In days.
+
+    Yields
+    ------
+    finding : Finding
+    """
+    tpr, fpr = reference.tpr(), reference.fpr()
+    if tpr.high - tpr.low > WIDEST_TPR:
+        need = math.ceil(4.0 * 1.96**2 * tpr.estimate * (1.0 - tpr.estimate) / WIDEST_TPR**2)
+        yield Finding(
+            "PSC007",
+            f"TPR is between {tpr.low:.3f} and {tpr.high:.3f}, from {reference.n_id} calibration rows: about {need} would do.",
+            {"n_id": reference.n_id, "tpr_low": tpr.low, "tpr_high": tpr.high, "rows_needed": need},
+        )
+    order = ledger.order()
+    age = age_in_days(reference.created, order[-1], width) if order else math.nan
+    if age > max_age:
+        yield Finding(
+            "PSC008",
+            f"The calibration of {reference.created} is {age:.0f} days old, more than {max_age:g}.",
+            {"created": reference.created, "age_days": age, "max_age_days": max_age},
+        )
+    if reference.source == "none":
+        yield Finding(
+            "PSC009", "Nothing is known of OOD inputs, so every OOD share is a lower bound.", {"source": "none"}
+        )
+    elif tpr.low - fpr.high < CLOSEST_RATES:
+        yield Finding(
+            "PSC009",
+            f"TPR ({tpr.estimate:.3f}) and FPR (between {fpr.low:.3f} and {fpr.high:.3f}) are not surely different.",
+            {"tpr": tpr.estimate, "fpr_low": fpr.low, "fpr_high": fpr.high, "source": reference.source},
+        )
+    invalid, unknown = int(ledger.table("invalid").sum()), int(ledger.table("label")[:, -2].sum())
+    if invalid or unknown:
+        yield Finding(
+            "PSC010",
+            f"{invalid} decisions hold NaN and {unknown} accepted ones name classes that the reference does not know.",
+            {"nan": invalid, "unknown_class": unknown},
+        )
+    if reference.source == "fit":
+        yield Finding("PSC011", f"What is known of OOD comes from {SOURCES['fit']}.", {"source": "fit"})
+
+
+def _sentence(code: str, evidence: dict[str, Any], active: bool) -> str:
+    share = evidence["accepted"] / max(1, evidence["decisions"])
+    text = {
+        "PSC001": f"More than {evidence.get('ood_limit', 0):.3g} of the inputs are OOD",
+        "PSC005": f"TPR is below its promise on {evidence.get('labelled_id')} labelled ID rows",
+        "PSC006": f"Selective risk is above what calibration showed on {evidence.get('accepted_id')} accepted labelled ID rows",
+    }.get(code, FINDINGS[code].title)
+    since = f"since {evidence['since']} ({evidence['decisions']} decisions, {share:.1%} accepted)"
+    return f"{text}, {since}." if active else f"{text}, {since}; later windows no longer show it."

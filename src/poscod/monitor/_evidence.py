@@ -1,0 +1,204 @@
+"""Evidence against "nothing has changed" that may be watched all the time.
+
+Convention: a payoff gives every cell a number of at least -1 whose mean is at most 0 as long as nothing is wrong. A gambler who
+stakes on it multiplies the capital by ``1 + payoff`` at every row; capital of 1 / alpha is an alarm at level alpha. Capital
+depends on counts alone, so it does not matter who counted, in which order, or how often anyone looked.
+
+Notes
+-----
+Capital ``M = sum_j w_j sum_d v_d prod_{i >= j} prod_b (1 + f_d(b))^{c_ib}``: a gambler for every window j in which a change may begin and
+for every payoff f_d, with shares ``w_j = 1 / (j (j + 1))`` and v_d of the initial capital, ``sum w = sum v = 1``; c_ib are rows of
+window i in cell b. Proof that ``P(M ever reaches 1 / alpha) <= alpha``: a row that arrives, in whatever window, multiplies terms by
+factors of conditional mean at most 1, and nothing else changes, so M is a non-negative supermartingale that starts at 1; that is
+Ville's inequality [1]_. Dropping old windows only takes non-negative terms away.
+
+References
+----------
+.. [1] J. Ville, "Etude critique de la notion de collectif", 1939; A. Ramdas, P. Grunwald, V. Vovk, G. Shafer,
+   "Game-Theoretic Statistics and Safe Anytime-Valid Inference", Statistical Science 38(4), 2023.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp, ndtri
+
+from poscod._validation import Floats
+from poscod.monitor._partitions import Counts
+
+STAKES = (0.01, 0.03, 0.1, 0.25, 0.6, 0.95)
+"""Shares of the largest possible stake that gamblers take; one is right for every size of change."""
+
+
+class Laws(NamedTuple):
+    """What windows look like while nothing is wrong: ``(1 - rho) p + rho u``, rho from 0 to rho_max.
+
+    Attributes
+    ----------
+    p, u : ndarray of shape (B,)
+        Shares of cells among ID rows and in the second sample.
+    n_p, n_u : float
+        Rows behind them; infinite for what is known.
+    rho_max : float
+        1 / pi_0: traffic that is OOD alone.
+    """
+
+    p: Floats
+    u: Floats
+    n_p: float
+    n_u: float
+    rho_max: float
+
+    def mean(self, f: Floats, rho: float) -> float:
+        """Return the mean of f in a window."""
+        return float((1.0 - rho) * (self.p @ f) + rho * (self.u @ f))
+
+    def margins(self, f: Floats, delta: float) -> tuple[float, float]:
+        """Return how far the means of f under p and under u may be from their estimates, each with probability delta."""
+        z = -float(ndtri(delta))
+        out = []
+        for shares, rows in ((self.p, self.n_p), (self.u, self.n_u)):
+            if rows == np.inf:
+                out.append(0.0)
+                continue
+            # Half a row in every cell: what was not seen is not impossible.
+            law = (shares * rows + 0.5) / (rows + 0.5 * len(shares))
+            spread = float(law @ f**2 - (law @ f) ** 2)
+            out.append(z * float(np.sqrt(spread / rows)) + z**2 * float(np.ptp(f)) / (6.0 * rows))
+        return out[0], out[1]
+
+
+def above(laws: Laws, f: Floats, rho: float, delta: float) -> Floats:
+    """Return a payoff for "rho is larger than a limit", from a function that grows with rho.
+
+    Parameters
+    ----------
+    laws : Laws
+    f : ndarray of shape (B,)
+        Its mean under u is larger than under p.
+    rho : float
+        The limit.
+    delta : float
+        Probability that the samples behind p and u deceive.
+
+    Returns
+    -------
+    payoff : ndarray of shape (B,)
+        At least -1.
+    """
+    from_p, from_u = laws.margins(f, delta / 2.0)
+    # The mean grows with rho, and the margin is convex in rho: both ends of [0, limit] must be at most 0.
+    at_limit = laws.mean(f, rho) + abs(1.0 - rho) * from_p + rho * from_u
+    return _scale(f - max(at_limit, laws.mean(f, 0.0) + from_p))
+
+
+def unexplained(laws: Laws, f: Floats, control: Floats, delta: float) -> Floats:
+    """Return a payoff for "the mean of f is larger than the mean of a control lets expect, whatever rho is".
+
+    Parameters
+    ----------
+    laws : Laws
+    f, control : ndarray of shape (B,)
+        The control's mean under u is larger than under p.
+    delta : float
+        Probability that the samples behind p and u deceive.
+
+    Returns
+    -------
+    payoff : ndarray of shape (B,)
+        At least -1.
+
+    Notes
+    -----
+    ``f - kappa control`` with kappa such that its mean is the same under p and u has that mean for every rho. The margin
+    ``|1 - rho| e_p + rho e_u`` for the errors of the samples is convex in rho; a line through its ends bounds it, and a line in rho is a
+    mean of a + b control.
+    """
+    c_p, c_u = float(laws.p @ control), float(laws.u @ control)
+    kappa = float(laws.u @ f - laws.p @ f) / (c_u - c_p)
+    rest = f - kappa * control
+    rest = rest - float(laws.p @ rest)
+    from_p, from_u = laws.margins(rest, delta / 2.0)
+    end = abs(laws.rho_max - 1.0) * from_p + laws.rho_max * from_u
+    slope = max(0.0, (end - from_p) / (laws.rho_max * (c_u - c_p)))
+    return _scale(rest - from_p - slope * (control - c_p))
+
+
+def log_gains(counts: Counts, payoffs: list[Floats]) -> Floats:
+    """Return what every gambler wins in each window: one for every payoff and every member of `STAKES`.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (T, B)
+        Rows of each window in each cell.
+    payoffs : list of D ndarray of shape (B,)
+
+    Returns
+    -------
+    log_gains : ndarray of shape (T, D * len(STAKES))
+    """
+    bets = np.concatenate([np.multiply.outer(np.array(STAKES), payoff) for payoff in payoffs])
+    return np.asarray(counts @ np.log1p(bets).T)
+
+
+def log_capital(gains: Floats, index: Any, *, first: int = 1) -> Floats:
+    """Return the logarithm of the capital after each window.
+
+    Parameters
+    ----------
+    gains : ndarray of shape (T, D)
+        Logarithm of what each gambler wins in each window, in the order of time.
+    index : array-like of shape (T,)
+        Number of each window, from 1; windows without rows may be left out.
+    first : int, default=1
+        First window in which a change may begin; later than 1 where older windows have been dropped.
+
+    Returns
+    -------
+    log_capital : ndarray of shape (T,)
+
+    Examples
+    --------
+    >>> payoff = [np.array([-1.0, 1.0])]
+    >>> honest, crooked = np.array([[50, 50]] * 3), np.array([[50, 50], [20, 80], [20, 80]])
+    >>> bool(log_capital(log_gains(honest, payoff), [1, 2, 3]).max() < 0)
+    True
+    >>> bool(log_capital(log_gains(crooked, payoff), [1, 2, 3])[-1] > np.log(1000))
+    True
+    """
+    capital = np.full(gains.shape[1], -np.inf)
+    out, previous = np.empty(len(gains)), first - 1.0
+    for t, j in enumerate(np.asarray(index, dtype=np.float64).tolist()):
+        # The shares of windows previous + 1, ..., j: a telescoping sum.
+        begin = 1.0 / (previous + 1.0) - 1.0 / (j + 1.0)
+        capital = np.logaddexp(capital, np.log(max(begin, 1e-300))) + gains[t]
+        out[t] = logsumexp(capital) - np.log(gains.shape[1])
+        previous = j
+    return out
+
+
+def likely_begin(gains: Floats, index: Any) -> int:
+    """Return the position of the window from which on the last capital grew most.
+
+    Parameters
+    ----------
+    gains : ndarray of shape (T, D)
+    index : array-like of shape (T,)
+
+    Returns
+    -------
+    position : int
+    """
+    later = np.cumsum(gains[::-1], axis=0)[::-1]
+    j = np.asarray(index, dtype=np.float64)[:, None]
+    return int(np.argmax((later - np.log(j * (j + 1.0))).max(axis=1)))
+
+
+def _scale(payoff: Floats) -> Floats:
+    """Scale so that nobody can lose more than the stake."""
+    worst = -float(payoff.min())
+    return payoff / worst if worst > 0.0 else np.zeros(payoff.shape)

@@ -1,0 +1,150 @@
+"""What a monitor can find: one mapping of codes, read by the monitor, the documentation and the tests.
+
+Convention: codes are never reused. A finding says what is the case in one sentence, with the numbers it rests on.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+SEVERITIES: dict[str, int] = {"info": 0, "warning": 1, "error": 2}
+"""Severities and their order."""
+DOCUMENTATION = "docs/monitoring.md"
+
+
+class Definition(NamedTuple):
+    """One kind of finding.
+
+    Attributes
+    ----------
+    title : str
+    severity : {"info", "warning", "error"}
+    sequential : bool
+        Whether it is a test with a share of the false-alarm rate; others are facts.
+    action : str
+        What to do.
+    """
+
+    title: str
+    severity: str
+    sequential: bool
+    action: str
+
+
+FINDINGS: dict[str, Definition] = {
+    "PSC001": Definition(
+        "OOD share above the limit",
+        "error",
+        True,
+        "Look at the rejected inputs of these windows and find where they come from.",
+    ),
+    "PSC002": Definition(
+        "Acceptance changed in a way that OOD inputs do not explain",
+        "error",
+        True,
+        "The promise on TPR may be broken: label a sample of recent inputs and calibrate again.",
+    ),
+    "PSC003": Definition(
+        "Scores of accepted inputs have drifted",
+        "warning",
+        True,
+        "ID inputs are no longer like the calibration rows: label a sample of recent inputs and check TPR and selective risk.",
+    ),
+    "PSC004": Definition(
+        "Shares of classes among accepted inputs have changed",
+        "warning",
+        True,
+        "Check whether the world or the input has changed; selective risk and TPR are averages over classes.",
+    ),
+    "PSC005": Definition(
+        "TPR below the promise", "error", True, "Calibrate the threshold again on recent labelled rows."
+    ),
+    "PSC006": Definition(
+        "Selective risk above what calibration showed", "error", True, "Fit or calibrate again on recent labelled rows."
+    ),
+    "PSC007": Definition(
+        "Too few calibration rows",
+        "warning",
+        False,
+        "Hold out more labelled rows: nothing can be known better than TPR is.",
+    ),
+    "PSC008": Definition("Calibration is old", "warning", False, "Calibrate again on recent labelled rows."),
+    "PSC009": Definition(
+        "FPR is unknown or too close to TPR",
+        "warning",
+        False,
+        "Make the reference with clean OOD rows or fresh unlabelled rows that hold some OOD.",
+    ),
+    "PSC010": Definition(
+        "Decisions that are no numbers or name unknown classes",
+        "warning",
+        False,
+        "Check the inputs of these rows, and that the reference belongs to the model that decides.",
+    ),
+    "PSC011": Definition(
+        "The reference uses the unlabelled rows that fitted the ratio",
+        "info",
+        False,
+        "Make the reference with fresh unlabelled rows or clean OOD rows.",
+    ),
+}
+"""Codes and definitions."""
+
+SEQUENTIAL = [code for code, definition in FINDINGS.items() if definition.sequential]
+"""Codes that share the false-alarm rate."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding.
+
+    Parameters
+    ----------
+    code : str
+        Key of `FINDINGS`.
+    sentence : str
+        What is the case.
+    evidence : dict
+        Numbers it rests on, as JSON types.
+    active : bool, default=True
+        False for an alarm that later windows have outweighed.
+    """
+
+    code: str
+    sentence: str
+    evidence: dict[str, Any]
+    active: bool = True
+
+    @property
+    def definition(self) -> Definition:
+        """The kind of finding."""
+        return FINDINGS[self.code]
+
+    @property
+    def severity(self) -> str:
+        """How bad it is; what is past is for information."""
+        return self.definition.severity if self.active else "info"
+
+    @property
+    def link(self) -> str:
+        """Where it is explained."""
+        return f"{DOCUMENTATION}#{self.code.lower()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as JSON types.
+
+        Returns
+        -------
+        data : dict
+        """
+        definition = self.definition
+        return {
+            **asdict(self),
+            "severity": self.severity,
+            "title": definition.title,
+            "action": definition.action,
+            "link": self.link,
+        }

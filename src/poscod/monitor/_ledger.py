@@ -1,0 +1,210 @@
+"""Counts of decisions by window: whole numbers that can be added in any order.
+
+Convention: a window is a row of counts for every name in `sizes`. Only the latest windows are kept; totals count everything, so
+what is missing from the windows is known by difference. Adding ledgers is associative and commutative to the last bit.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._validation import Floats
+from poscod.decision import Decisions
+from poscod.exceptions import InvalidInputError
+from poscod.monitor._partitions import PARTITIONS, Cells, Counts, count, count_reasons, label_codes
+from poscod.monitor._reference import Reference, read_counts
+
+LABELLED = ("accepted ID", "rejected ID", "accepted OOD", "rejected OOD")
+"""Cells of labelled rows."""
+
+
+class Ledger:
+    """Counts by window.
+
+    Parameters
+    ----------
+    reference : Reference
+        Fixes the cells.
+    keep : int
+        Number of windows to keep, the latest.
+    """
+
+    def __init__(self, reference: Reference, keep: int) -> None:
+        self.cells: Cells = reference.cells
+        self.loss_matrix: Floats = reference.loss_matrix
+        self.loss_values: Floats = np.unique(reference.loss_matrix)
+        self.keep = keep
+        self.sizes = {name: len(p.rejected(self.cells)) for name, p in PARTITIONS.items()}
+        self.sizes |= {"reason": 4, "invalid": 1, "labelled": len(LABELLED), "loss": len(self.loss_values)}
+        self.windows: dict[int, dict[str, Counts]] = {}
+        self.total = 0
+        self.first: int | None = None
+
+    def add(self, index: NDArray[np.int64], decisions: Decisions) -> None:
+        """Count decisions.
+
+        Parameters
+        ----------
+        index : ndarray of shape (n,)
+            Window of each.
+        decisions : Decisions
+        """
+        valid = ~(np.isnan(decisions.score) | np.isnan(decisions.risk) | np.isnan(decisions.log_ratio))
+        agree = decisions.accept == (decisions.score <= self.cells.threshold)
+        # A score that was written and read again may have moved across the threshold by a rounding.
+        near = np.isclose(decisions.score, self.cells.threshold, rtol=1e-6, atol=0.0)
+        if (valid & ~agree & ~near).any():
+            raise InvalidInputError(
+                f"decisions must be made at the reference's threshold ({self.cells.threshold:g}), got others: make a reference "
+                "of the model that decides."
+            )
+        if (valid & ~agree).any():
+            side = np.where(decisions.accept, self.cells.threshold, np.nextafter(self.cells.threshold, np.inf))
+            score = np.where(agree, decisions.score, side)
+            decisions = Decisions(
+                decisions.label, decisions.accept, decisions.reason, decisions.risk, decisions.log_ratio, score
+            )
+        for i in np.unique(index).tolist():
+            here = index == i
+            part = decisions[here & valid]
+            counts = {**count(part, self.cells), "reason": count_reasons(part)}
+            counts["invalid"] = np.array([int(np.sum(here & ~valid))], dtype=np.int64)
+            self._add(i, counts, int(here.sum()))
+
+    def add_labels(self, index: NDArray[np.int64], decisions: Decisions, y: NDArray[Any]) -> None:
+        """Count labelled decisions; a label that is no class marks an OOD row.
+
+        Parameters
+        ----------
+        index : ndarray of shape (n,)
+        decisions : Decisions
+        y : ndarray of shape (n,)
+        """
+        truth, answer = label_codes(y, self.cells.classes), label_codes(decisions.label, self.cells.classes)
+        known = truth < len(self.cells.classes)
+        cell = 2 * ~known + ~decisions.accept.astype(bool)
+        if (known & (answer == len(self.cells.classes))).any():
+            raise InvalidInputError(
+                "decisions must name classes of the reference where y does: they are another model's."
+            )
+        for i in np.unique(index).tolist():
+            here = index == i
+            judged = here & known & decisions.accept
+            losses = np.searchsorted(self.loss_values, self.loss_matrix[truth[judged], answer[judged]])
+            counts = {
+                "labelled": np.bincount(cell[here], minlength=len(LABELLED)),
+                "loss": np.bincount(losses, minlength=len(self.loss_values)),
+            }
+            self._add(i, counts, 0)
+
+    def added(self, other: Ledger) -> Ledger:
+        """Return the sum of two ledgers of one reference.
+
+        Parameters
+        ----------
+        other : Ledger
+
+        Returns
+        -------
+        ledger : Ledger
+        """
+        out = self.empty()
+        for part in (self, other):
+            for i, counts in part.windows.items():
+                out._add(i, counts, 0)
+        out.total = self.total + other.total
+        seen = [part.first for part in (self, other) if part.first is not None]
+        out.first = min(seen, default=None)
+        return out
+
+    def empty(self) -> Ledger:
+        """Return a ledger of the same cells without counts.
+
+        Returns
+        -------
+        ledger : Ledger
+        """
+        out = object.__new__(Ledger)
+        out.__dict__.update(self.__dict__, windows={}, total=0, first=None)
+        return out
+
+    def table(self, name: str) -> Counts:
+        """Return one kind of counts of all windows, in the order of time.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        counts : ndarray of shape (W, B)
+        """
+        rows = [self.windows[i][name] for i in self.order()]
+        return np.array(rows, dtype=np.int64).reshape(len(rows), self.sizes[name])
+
+    def order(self) -> list[int]:
+        """Return the indices of the windows, in the order of time.
+
+        Returns
+        -------
+        order : list of int
+        """
+        return sorted(self.windows)
+
+    def dropped(self) -> int:
+        """Return how many decisions are in windows that are no longer kept.
+
+        Returns
+        -------
+        n : int
+        """
+        return self.total - int(self.table("label").sum()) - int(self.table("invalid").sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON types.
+
+        Returns
+        -------
+        data : dict
+        """
+        windows = {
+            str(i): {name: counts.tolist() for name, counts in sorted(self.windows[i].items())} for i in self.order()
+        }
+        return {"first": self.first, "total": self.total, "windows": windows}
+
+    def read(self, data: dict[str, Any]) -> Ledger:
+        """Return a ledger of the same cells with the counts of `to_dict`.
+
+        Parameters
+        ----------
+        data : dict
+
+        Returns
+        -------
+        ledger : Ledger
+        """
+        out = self.empty()
+        out.total, out.first = data["total"], data["first"]
+        if type(out.total) is not int or not (out.first is None or type(out.first) is int):
+            raise ValueError("total and first must be whole numbers")
+        for i, window in data["windows"].items():
+            out.windows[int(i)] = {name: read_counts(window[name], size) for name, size in self.sizes.items()}
+        return out
+
+    def _add(self, index: int, counts: dict[str, Counts], rows: int) -> None:
+        self.total += rows
+        self.first = index if self.first is None else min(self.first, index)
+        if index not in self.windows:
+            if len(self.windows) >= self.keep and index < min(self.windows):
+                return
+            self.windows[index] = {name: np.zeros(size, dtype=np.int64) for name, size in self.sizes.items()}
+            while len(self.windows) > self.keep:
+                del self.windows[min(self.windows)]
+        window = self.windows[index]
+        for name, values in counts.items():
+            window[name] = window[name] + values

@@ -1,0 +1,369 @@
+"""Monitor: counts decisions, says how much of the traffic is OOD and what is wrong.
+
+Convention: the only state is counts (`poscod.monitor._ledger`); shares and findings are functions of them and of the reference.
+So states of workers can be added in any order, survive restarts as JSON, and may be read as often as anyone likes.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from poscod._validation import check_count, check_number
+from poscod.decision import REASONS, Decisions
+from poscod.exceptions import InvalidInputError
+from poscod.metrics import Interval
+from poscod.monitor._assess import facts, sequential
+from poscod.monitor._findings import SEVERITIES, Finding
+from poscod.monitor._ledger import Ledger
+from poscod.monitor._reference import Reference
+from poscod.monitor._share import Shares, adjusted_count, likelihood_share
+from poscod.monitor._times import check_width, window_index, window_start
+from poscod.monitor._watch import Watch, watches
+
+SCHEMA = 1
+"""Number of the format of states; a reader refuses other numbers."""
+_PARAMETERS = ("window", "ood_limit", "level", "false_alarm", "max_age", "keep")
+
+
+class Window(NamedTuple):
+    """One window of traffic.
+
+    Attributes
+    ----------
+    start, end : str or float
+        ISO text in UTC, or numbers where the monitor's window is a number.
+    n : int
+        Valid decisions.
+    accepted : int
+        How many of them were accepted.
+    pi : Interval
+        OOD share by likelihood, or from acceptance alone where the likelihood ratio says nothing of OOD.
+    pi_count : Interval
+        OOD share from acceptance alone (adjusted count).
+    reasons : dict of str to int
+        Decisions by reason.
+    invalid : int
+        Decisions whose numbers are NaN; counted nowhere else.
+    """
+
+    start: str | float
+    end: str | float
+    n: int
+    accepted: int
+    pi: Interval
+    pi_count: Interval
+    reasons: dict[str, int]
+    invalid: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the window as JSON types; NaN becomes None.
+
+        Returns
+        -------
+        data : dict
+        """
+        data = self._asdict()
+        for name in ("pi", "pi_count"):
+            data[name] = {k: None if v != v else v for k, v in data[name]._asdict().items()}
+        return data
+
+
+class Monitor:
+    """Count decisions by window, estimate the OOD share of each, and find what is wrong.
+
+    Parameters
+    ----------
+    reference : Reference
+        Of the model that decides.
+    window : str or float, default="1d"
+        Width of windows: a text such as "15min", "1h", "1d", or a number in the unit of ``at`` (rows, for example).
+    ood_limit : float in [0, 1), default=0.1
+        OOD share above which PSC001 is raised.
+    level : float in (0, 1), default=0.95
+        Coverage of each interval.
+    false_alarm : float in (0, 1), default=0.05
+        Probability of any false alarm, over all sequential findings and the monitor's whole life.
+    max_age : float, default=365
+        Days after which the calibration is called old.
+    keep : int, default=400
+        Number of windows to keep, the latest; memory does not grow beyond that.
+    worker : str, default=None
+        Name of who counts; None draws one. States of one worker cannot be added twice.
+
+    Notes
+    -----
+    Public interface: `update`, `update_labels`, `windows`, `findings`, `summary`, `merge`, `state`, `from_state`. An object is not
+    safe to update from several threads at once; give each its own and merge, or hold a lock.
+
+    Examples
+    --------
+    >>> from poscod import POSCOD
+    >>> from poscod.monitor import Reference
+    >>> from poscod.theory import GaussianWorld
+    >>> world = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
+    >>> X, y = world.sample_id(4000, random_state=0)
+    >>> model = POSCOD(tpr_min=0.9, random_state=0).fit(X, y, X_unlabeled=world.sample_mixture(900, 0.3, random_state=1)[0])
+    >>> reference = Reference.from_model(model, ood=world.sample_ood(500, random_state=2), created="2026-01-01")
+    >>> monitor = Monitor(reference, ood_limit=0.05)
+    >>> for day, pi in (("2026-01-01", 0.0), ("2026-01-02", 0.4)):
+    ...     _ = monitor.update(model.decide(world.sample_mixture(1000, pi, random_state=3)[0]), at=day)
+    >>> [(window.start[:10], window.pi.low <= pi <= window.pi.high) for window, pi in zip(monitor.windows(), (0.0, 0.4))]
+    [('2026-01-01', True), ('2026-01-02', True)]
+    >>> [finding.code for finding in monitor.findings()]
+    ['PSC001']
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        *,
+        window: str | float = "1d",
+        ood_limit: float = 0.1,
+        level: float = 0.95,
+        false_alarm: float = 0.05,
+        max_age: float = 365,
+        keep: int = 400,
+        worker: str | None = None,
+    ) -> None:
+        if not isinstance(reference, Reference):
+            raise InvalidInputError(
+                f"reference must be a Reference, got a {type(reference).__name__}: see Reference.from_model."
+            )
+        self.reference = reference
+        self.window = window
+        self.width = check_width(window)
+        self.ood_limit = check_number(ood_limit, "ood_limit", 0.0, 1.0, closed="left")
+        self.level = check_number(level, "level", 0.0, 1.0, closed="neither")
+        self.false_alarm = check_number(false_alarm, "false_alarm", 0.0, 1.0, closed="neither")
+        self.max_age = check_number(max_age, "max_age", 0.0, float("inf"), closed="right")
+        self.keep = check_count(keep, "keep")
+        self.workers = {secrets.token_hex(8) if worker is None else str(worker)}
+        self._ledger = Ledger(reference, self.keep)
+
+    def update(self, decisions: Decisions, at: Any = None) -> Monitor:
+        """Count decisions.
+
+        Parameters
+        ----------
+        decisions : Decisions
+        at : moment, or array-like of shape (n,), default=None
+            When they were made: numbers (seconds since 1970 where window is a text), datetime64, datetime or ISO text; in any
+            order. None is now, or the number of decisions so far where window is a number.
+
+        Returns
+        -------
+        self : Monitor
+        """
+        if at is None and not self.width.clock:
+            at = self._ledger.total + np.arange(len(decisions))
+        self._ledger.add(window_index(time.time() if at is None else at, len(decisions), self.width), decisions)
+        return self
+
+    def update_labels(self, decisions: Decisions, y: Any, at: Any) -> Monitor:
+        """Count decisions whose true labels have arrived.
+
+        Parameters
+        ----------
+        decisions : Decisions
+            As they were made; a random sample of the traffic, not of the accepted rows only.
+        y : array-like of shape (n,)
+            True labels; whatever is no class of the model, such as -1, marks an OOD row.
+        at : moment, or array-like of shape (n,)
+            When the decisions were made.
+
+        Returns
+        -------
+        self : Monitor
+        """
+        y = np.asarray(y)
+        if y.shape != (len(decisions),):
+            raise InvalidInputError(f"y must hold one label per decision ({len(decisions)}), got shape {y.shape}.")
+        self._ledger.add_labels(window_index(at, len(decisions), self.width), decisions, y)
+        return self
+
+    def windows(self) -> list[Window]:
+        """Return the windows that hold decisions, in the order of time.
+
+        Returns
+        -------
+        windows : list of Window
+        """
+        ledger = self._ledger
+        accepted, sizes = self._accepted()
+        invalid, reasons = ledger.table("invalid")[:, 0], ledger.table("reason")
+        by_count, shares = self._shares()
+        out = []
+        for w, index in enumerate(ledger.order()):
+            if sizes[w] + invalid[w] == 0:
+                continue
+            pi, pi_count = (
+                Interval(float(s.estimate[w]), float(s.low[w]), float(s.high[w]), self.level)
+                for s in (shares, by_count)
+            )
+            out.append(
+                Window(
+                    window_start(index, self.width),
+                    window_start(index + 1, self.width),
+                    int(sizes[w]),
+                    int(accepted[w]),
+                    pi,
+                    pi_count,
+                    dict(zip(REASONS, reasons[w].tolist(), strict=True)),
+                    int(invalid[w]),
+                )
+            )
+        return out
+
+    def findings(self) -> list[Finding]:
+        """Return what is wrong, the worst first.
+
+        Returns
+        -------
+        findings : list of Finding
+        """
+        found = [
+            *sequential(self._ledger, self._watches, self.width, self.ood_limit),
+            *facts(self._ledger, self.reference, self.width, self.max_age),
+        ]
+        return sorted(found, key=lambda finding: (-SEVERITIES[finding.severity], finding.code))
+
+    def summary(self) -> dict[str, Any]:
+        """Return reference, windows and findings as JSON types.
+
+        Returns
+        -------
+        summary : dict
+            Keys "reference", "parameters", "totals", "windows" and "findings".
+        """
+        rates = {
+            "tpr": self.reference.tpr(self.level),
+            "fpr": self.reference.fpr(self.level),
+            "prior": self.reference.prior,
+        }
+        return {
+            "reference": {
+                **{name: {k: None if v != v else v for k, v in rate._asdict().items()} for name, rate in rates.items()},
+                "source": self.reference.source,
+                "created": self.reference.created,
+                "n_id": self.reference.n_id,
+                "n_ood_or_mixed": self.reference.n_mixed,
+                "fingerprint": self.reference.fingerprint,
+            },
+            "parameters": {name: getattr(self, name) for name in _PARAMETERS},
+            "totals": {"decisions": self._ledger.total, "dropped": self._ledger.dropped()},
+            "windows": [window.to_dict() for window in self.windows()],
+            "findings": [finding.to_dict() for finding in self.findings()],
+        }
+
+    def merge(self, *others: Monitor) -> Monitor:
+        """Return a monitor with the counts of this one and of others; the order does not matter.
+
+        Parameters
+        ----------
+        *others : Monitor
+            Of the same reference and parameters, and of other workers: whoever has been counted is not counted again.
+
+        Returns
+        -------
+        monitor : Monitor
+        """
+        out = self._like(set(self.workers))
+        out._ledger = self._ledger.added(self._ledger.empty())
+        for other in others:
+            if other.reference.fingerprint != self.reference.fingerprint:
+                raise InvalidInputError("Monitors of different references cannot be merged: each model has its own.")
+            for name in _PARAMETERS:
+                if getattr(other, name) != getattr(self, name):
+                    raise InvalidInputError(
+                        f"Monitors must have the same {name} to be merged, got {getattr(self, name)!r} and "
+                        f"{getattr(other, name)!r}."
+                    )
+            if twice := sorted(out.workers & other.workers):
+                raise InvalidInputError(
+                    f"The worker {twice[0]!r} would be counted twice: merge the latest state of each worker once, from the start."
+                )
+            out.workers |= other.workers
+            out._ledger = out._ledger.added(other._ledger)
+        return out
+
+    def state(self) -> dict[str, Any]:
+        """Return everything but the reference, as JSON types.
+
+        Returns
+        -------
+        state : dict
+        """
+        return {
+            "schema": SCHEMA,
+            "reference": self.reference.fingerprint,
+            "workers": sorted(self.workers),
+            **{name: getattr(self, name) for name in _PARAMETERS},
+            **self._ledger.to_dict(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Any, reference: Reference) -> Monitor:
+        """Return the monitor that `state` described.
+
+        Parameters
+        ----------
+        state : dict
+        reference : Reference
+            The one the state was counted with; another is refused.
+
+        Returns
+        -------
+        monitor : Monitor
+        """
+        if not isinstance(state, dict) or state.get("schema") != SCHEMA:
+            found = state.get("schema") if isinstance(state, dict) else type(state).__name__
+            raise InvalidInputError(
+                f"The state must have schema {SCHEMA}, got {found!r}: it is no monitor's or of another version."
+            )
+        if state.get("reference") != reference.fingerprint:
+            raise InvalidInputError(
+                "The state was counted with another reference: read it with that one, or start a new state for a new model."
+            )
+        try:
+            out = cls(reference, **{name: state[name] for name in _PARAMETERS})
+            out.workers = {str(worker) for worker in state["workers"]}
+            out._ledger = out._ledger.read(state)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            if isinstance(error, InvalidInputError):
+                raise
+            raise InvalidInputError(f"The state is damaged ({type(error).__name__}: {error}).") from None
+        return out
+
+    @cached_property
+    def _watches(self) -> dict[str, Watch]:
+        return watches(self.reference, self.ood_limit, self.false_alarm)
+
+    def _like(self, workers: set[str]) -> Monitor:
+        out = Monitor(self.reference, **{name: getattr(self, name) for name in _PARAMETERS})
+        out.workers = workers
+        return out
+
+    def _accepted(self) -> tuple[Any, Any]:
+        labels = self._ledger.table("label")
+        return labels[:, :-1].sum(axis=1), labels.sum(axis=1)
+
+    def _shares(self) -> tuple[Shares, Shares]:
+        """Return the OOD share of all windows from acceptance, and the best one."""
+        reference, prior = self.reference, self.reference.prior
+        accepted, sizes = self._accepted()
+        pairs = [
+            (int(c["label"][:-1].sum()), int(c["label"].sum())) for c in (reference.id_counts, reference.mixed_counts)
+        ]
+        by_count = adjusted_count(accepted, sizes, pairs[0], pairs[1], prior, self.level)
+        if reference.n_mixed == 0 or prior.estimate == 0.0:
+            return by_count, by_count
+        cells = self._ledger.table("ratio")
+        known, mixed = reference.id_counts["ratio"], reference.mixed_counts["ratio"]
+        return by_count, likelihood_share(cells, known, mixed, prior, self.level)

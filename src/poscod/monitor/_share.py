@@ -1,0 +1,309 @@
+"""The OOD share of a window, from what was accepted and from the likelihood ratio.
+
+Convention: p are cell shares of ID rows, u those of a second sample with OOD share pi_0, and a window with OOD share pi has shares
+``(1 - rho) p + rho u`` with ``rho = pi / pi_0``: FPR is not needed to find rho, and the error of pi_0 only scales it. An interval
+holds every pi that a test at level 1 - level does not reject, with the noise of the window, of p and of u in the test;
+so it is honest where TPR and FPR are close, where it grows to [0, 1].
+
+References
+----------
+.. [1] E. C. Fieller, "Some Problems in Interval Estimation", JRSS B 16(2), 1954.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import betaln, gammaln, log_ndtr, ndtri
+
+from poscod._validation import Floats
+from poscod.metrics import Interval
+from poscod.monitor._partitions import Counts
+
+# Tails are summed exactly up to this many terms, from the short side; beyond, a normal law is exact enough.
+_TERMS = 400
+_GRID = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 240)])
+_EM_STEPS = 500
+# Weights are those of the likelihood at this pi or more: at pi = 0 they are unbounded, and one row decides.
+_WEIGHTS_FROM = 0.05
+
+
+class Shares(NamedTuple):
+    """OOD shares of several windows.
+
+    Attributes
+    ----------
+    estimate, low, high : ndarray of shape (W,)
+        NaN and [0, 1] for windows without rows.
+    """
+
+    estimate: Floats
+    low: Floats
+    high: Floats
+
+
+def adjusted_count(
+    accepted: Any, n: Any, known: tuple[int, int], mixed: tuple[int, int], prior: Interval, level: float
+) -> Shares:
+    """Estimate the OOD share of windows from how many rows they accept.
+
+    Parameters
+    ----------
+    accepted, n : array-like of shape (W,)
+        Accepted rows and all rows of each window.
+    known, mixed : pair of int
+        Accepted rows and all rows among ID rows and in the second sample.
+    prior : Interval
+        OOD share of the second sample; 1 for clean OOD rows.
+    level : float in (0, 1)
+
+    Returns
+    -------
+    shares : Shares
+
+    Notes
+    -----
+    ``a = (1 - rho) T + rho A`` gives ``rho = (T - a) / (T - A)``; T, A and a are the shares accepted of ID rows, of the second
+    sample and of the window. The test of a given rho: the window's count is beta-binomial, with mean ``(1 - rho) T + rho A`` and
+    the variance ``(1 - rho)^2 T (1 - T) / m + rho^2 A (1 - A) / n`` of that mean from the two samples; each tail gets half of the
+    error. Without a second sample FPR = 0 is assumed for estimate and lower end, and the upper end is 1.
+
+    Examples
+    --------
+    >>> clean = Interval(1.0, 1.0, 1.0, 0.95)
+    >>> share = adjusted_count([905], [1000], (1900, 2000), (20, 400), clean, 0.95)
+    >>> share.estimate.round(3), share.low.round(3), share.high.round(3)
+    (array([0.05]), array([0.028]), array([0.074]))
+    """
+    k, size = np.asarray(accepted, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    blind = mixed[1] == 0 or prior.estimate == 0.0
+    m, n_mixed, pi_0 = known[1], math.inf if blind else mixed[1], 1.0 if blind else prior.estimate
+    t, a = known[0] / m, 0.0 if blind else mixed[0] / mixed[1]
+    # Half a row on either side: a share of exactly 0 or 1 is not known exactly.
+    var_t, var_a = (
+        0.0 if rows == math.inf else _inside(rate, rows) * (1.0 - _inside(rate, rows)) / rows
+        for rate, rows in ((t, m), (a, n_mixed))
+    )
+    tail = (1.0 - level) / 2.0
+
+    def tails(pi: Floats) -> tuple[Floats, Floats]:
+        rho = pi / pi_0
+        mean = np.clip((1.0 - rho) * t + rho * a, 1e-9, 1.0 - 1e-9)
+        return _tails(k, size, mean, (1.0 - rho) ** 2 * var_t + rho**2 * var_a)
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        estimate = np.clip((t - k / size) / (t - a) * pi_0, 0.0, 1.0) if t > a else np.full(k.shape, np.nan)
+    low = _bisect(lambda pi: tails(pi)[0] < tail, k.shape)
+    high = 1.0 - _bisect(lambda pi: tails(1.0 - pi)[1] < tail, k.shape)
+    return _finish(estimate, low, np.ones(k.shape) if blind else high, size, prior, blind, informative=t > a)
+
+
+def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interval, level: float) -> Shares:
+    """Estimate the OOD share of windows by maximum likelihood on cells.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (W, B)
+        Rows of each window in each cell.
+    known, mixed : ndarray of shape (B,)
+        ID rows and rows of the second sample in each cell.
+    prior : Interval
+        OOD share of the second sample.
+    level : float in (0, 1)
+
+    Returns
+    -------
+    shares : Shares
+
+    Notes
+    -----
+    With q the OOD shares of cells (from u at pi_0, see `ood_shares`), the log-likelihood ``sum_b c_b log((1 - pi) p_b + pi q_b)`` is
+    concave in pi. Its derivative is the mean over the window of ``h_b = (q_b - p_b) / ((1 - pi) p_b + pi q_b)``, less its
+    expectation. The estimate is its root; the interval is the score test's: it holds every pi with ``|mean_W(h) - (1 - rho)
+    mean_p(h) - rho mean_u(h)| <= z sqrt(V_pi(h) / N + (1 - rho)^2 V_p(h) / m + rho^2 V_u(h) / n)`` (Fieller [1]_), V the
+    variance of h under the window's law at pi, under p and under u, and z moved by skewness (the first term of Cornish and
+    Fisher). The variance is that of the tested pi, so the interval is right at pi = 0, too. Below pi = 0.05 the weights h
+    are those of 0.05: at 0 they are unbounded, and a single row would decide.
+
+    References
+    ----------
+    .. [1] E. C. Fieller, "Some Problems in Interval Estimation", JRSS B 16(2), 1954.
+
+    Examples
+    --------
+    >>> clean = Interval(1.0, 1.0, 1.0, 0.95)
+    >>> share = likelihood_share(np.array([[700, 200, 100]]), np.array([800, 180, 20]), np.array([20, 50, 230]), clean, 0.95)
+    >>> share.estimate.round(3), share.low.round(3), share.high.round(3)
+    (array([0.11]), array([0.084]), array([0.141]))
+    """
+    size = counts.sum(axis=1).astype(np.float64)
+    if mixed.sum() == 0 or prior.estimate == 0.0:
+        nothing = np.full(size.shape, np.nan)
+        return Shares(nothing, np.zeros(size.shape), np.ones(size.shape))
+    p, u, q = *(smooth(c) for c in (known, mixed)), ood_shares(known, mixed, prior.estimate)
+    pi, rho = _GRID, _GRID / prior.estimate
+    law = (1.0 - pi)[:, None] * p + pi[:, None] * q
+    at = np.maximum(pi, _WEIGHTS_FROM)[:, None]
+    h = (q - p) / ((1.0 - at) * p + at * q)
+    known_mean, mixed_mean = h @ known / known.sum(), h @ mixed / mixed.sum()
+    base = (1.0 - rho) * known_mean + rho * mixed_mean
+    # Second and third cumulant of the difference, as functions of 1/N: those of the window's mean, and those of the samples.
+    parts = [(law, 1.0, 1.0), (p, rho - 1.0, known.sum()), (u, -rho, mixed.sum())]
+    (v_window, k_window), *others = (_cumulants(shares, h, factor, rows) for shares, factor, rows in parts)
+    v_fixed, k_fixed = (sum(part[i] for part in others) for i in (0, 1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = v_window / size[:, None] + v_fixed
+        z = (counts @ h.T / size[:, None] - base) / np.sqrt(variance)
+        skew = (k_window / size[:, None] ** 2 + k_fixed) / variance**1.5
+    z[size == 0], skew[size == 0] = 0.0, 0.0
+    bound = float(ndtri(0.5 + level / 2.0))
+    # First term of Cornish and Fisher; a larger skewness than this is beyond its reach.
+    shift = np.clip(skew, -2.0, 2.0) * (bound**2 - 1.0) / 6.0
+    estimate = _first_below(z, 0.0)
+    low = np.minimum(_first_below(z - shift, bound), estimate)
+    high = np.maximum(_last_above(z - shift, -bound), estimate)
+    return _finish(estimate, low, high, size, prior, False, informative=True)
+
+
+def smooth(counts: Counts) -> Floats:
+    """Return cell shares with half a row added to each cell, so that none is zero.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (B,)
+
+    Returns
+    -------
+    shares : ndarray of shape (B,)
+    """
+    return np.asarray((counts + 0.5) / (counts.sum() + 0.5 * len(counts)))
+
+
+def ood_shares(known: Counts, mixed: Counts, prior: float) -> Floats:
+    """Return the OOD shares of cells from a mixture with known OOD share.
+
+    Parameters
+    ----------
+    known, mixed : ndarray of shape (B,)
+        ID rows and rows of the mixture in each cell.
+    prior : float in (0, 1]
+
+    Returns
+    -------
+    shares : ndarray of shape (B,)
+        The q that maximises ``sum_b n_b log((1 - pi_0) p_b + pi_0 q_b)``, by EM; positive and sums to one.
+
+    Examples
+    --------
+    >>> ood_shares(np.array([900, 100]), np.array([740, 260]), 0.2).round(2)
+    array([0.1, 0.9])
+    """
+    p, u = smooth(known), smooth(mixed)
+    q = u
+    if prior < 1.0:
+        for _ in range(_EM_STEPS):
+            part = u * prior * q / ((1.0 - prior) * p + prior * q)
+            q = part / part.sum()
+        # A share that EM drives to zero is not known to be zero.
+        q = np.maximum(q, 0.5 / (prior * mixed.sum() + 1.0))
+        q = q / q.sum()
+    return q
+
+
+def _cumulants(shares: Floats, h: Floats, factor: Any, rows: Any) -> tuple[Floats, Floats]:
+    """Return the second and third cumulant of factor times a mean of h over rows."""
+    centred = h - (shares * h).sum(axis=-1, keepdims=True)
+    return (
+        factor**2 * (shares * centred**2).sum(axis=-1) / rows,
+        factor**3 * (shares * centred**3).sum(axis=-1) / rows**2,
+    )
+
+
+def _inside(rate: float, rows: float) -> float:
+    return min(max(rate, 0.5 / rows), 1.0 - 0.5 / rows)
+
+
+def _tails(k: Floats, n: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+    """Return P(X <= k) and P(X >= k) for a beta-binomial X of given mean share and variance of that share."""
+    flip = 2.0 * k > n
+    x, mu = np.where(flip, n - k, k), np.where(flip, 1.0 - mean, mean)
+    below, above = np.empty(k.shape), np.empty(k.shape)
+    exact = x <= _TERMS
+    if exact.any():
+        i = np.arange(int(x[exact].max()) + 1)
+        size, share = n[exact, None], mu[exact, None]
+        # A share's law with this mean and variance; without variance it is so narrow that X is binomial.
+        strength = np.clip(share * (1.0 - share) / np.maximum(variance[exact, None], 1e-300) - 1.0, 1e-3, 1e9)
+        first, second = share * strength, (1.0 - share) * strength
+        room = np.maximum(size - i, 0.0)
+        log_pmf = (
+            gammaln(size + 1.0)
+            - gammaln(i + 1.0)
+            - gammaln(room + 1.0)
+            + betaln(i + first, room + second)
+            - betaln(first, second)
+        )
+        pmf = np.where(i <= x[exact, None], np.exp(log_pmf), 0.0)
+        total = pmf.sum(axis=1)
+        last = np.take_along_axis(pmf, x[exact].astype(int)[:, None], axis=1)[:, 0]
+        below[exact], above[exact] = np.minimum(total, 1.0), np.clip(1.0 - total + last, 0.0, 1.0)
+    rest = ~exact
+    if rest.any():
+        error = np.sqrt(n[rest] * mu[rest] * (1.0 - mu[rest]) + n[rest] ** 2 * variance[rest])
+        gap = x[rest] - n[rest] * mu[rest]
+        below[rest], above[rest] = np.exp(log_ndtr((gap + 0.5) / error)), np.exp(log_ndtr((0.5 - gap) / error))
+    return np.where(flip, above, below), np.where(flip, below, above)
+
+
+def _bisect(reject: Any, shape: tuple[int, ...]) -> Floats:
+    """Return the smallest pi in [0, 1] that is not rejected; 1 where all are."""
+    low, high = np.zeros(shape), np.ones(shape)
+    start = ~reject(low)
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        out = reject(middle)
+        low, high = np.where(out, middle, low), np.where(out, high, middle)
+    return np.where(start, 0.0, high)
+
+
+def _first_below(z: Floats, bound: float) -> Floats:
+    """Return the pi of the grid, interpolated, where z first falls to a bound; 1 where it never does."""
+    inside = z <= bound
+    place = np.where(inside.any(axis=1), inside.argmax(axis=1), len(_GRID) - 1)
+    return _interpolate(z, place - 1, place, bound)
+
+
+def _last_above(z: Floats, bound: float) -> Floats:
+    """Return the pi of the grid, interpolated, where z is last at least a bound; 0 where it never is."""
+    inside = z >= bound
+    place = np.where(inside.any(axis=1), len(_GRID) - 1 - inside[:, ::-1].argmax(axis=1), 0)
+    return _interpolate(z, place, place + 1, bound)
+
+
+def _interpolate(z: Floats, left: Any, right: Any, bound: float) -> Floats:
+    edge = (left < 0) | (right >= len(_GRID))
+    a, b = np.maximum(left, 0), np.minimum(right, len(_GRID) - 1)
+    row = np.arange(len(z))
+    step = z[row, a] - z[row, b]
+    part = np.clip(np.where(step > 0.0, (z[row, a] - bound) / np.where(step > 0.0, step, 1.0), 1.0), 0.0, 1.0)
+    value = _GRID[a] + part * (_GRID[b] - _GRID[a])
+    return np.where(edge, np.where(left < 0, 0.0, 1.0), value)
+
+
+def _finish(
+    estimate: Floats, low: Floats, high: Floats, size: Floats, prior: Interval, blind: bool, *, informative: bool
+) -> Shares:
+    """Add the error of pi_0 (distances to the ends add in squares) and empty the windows without rows."""
+    if not blind and prior.low < prior.high and informative:
+        rate = estimate / prior.estimate
+        low = estimate - np.hypot(estimate - low, rate * (prior.estimate - prior.low))
+        high = estimate + np.hypot(high - estimate, rate * (prior.high - prior.estimate))
+    low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+    empty = (size == 0) | (not informative)
+    return Shares(
+        np.where(empty, np.nan, estimate), np.where(empty, 0.0, low), np.where(empty, 1.0, np.maximum(low, high))
+    )

@@ -1,0 +1,179 @@
+"""Which window a moment falls into.
+
+Convention: windows are aligned: window i is ``[i w, (i + 1) w)`` for the width w, so all workers agree on them without talking to
+each other. A width in text, such as "1h", counts time since 1970 in UTC; a number counts in the unit of ``at`` itself.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._validation import check_vector
+from poscod.exceptions import InvalidInputError
+
+UNITS: dict[str, int] = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+"""Units of a window's width and their seconds."""
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MICRO = 1_000_000
+
+
+class Width(NamedTuple):
+    """A checked width.
+
+    Attributes
+    ----------
+    size : float
+        Microseconds for a clock, units of ``at`` otherwise.
+    clock : bool
+        Whether ``at`` is a moment in time.
+    """
+
+    size: float
+    clock: bool
+
+
+def check_width(window: Any) -> Width:
+    """Check the width of windows.
+
+    Parameters
+    ----------
+    window : str or float
+        Such as "15min", "1h", "1d", "2w"; or a positive number.
+
+    Returns
+    -------
+    width : Width
+
+    Examples
+    --------
+    >>> check_width("2h").size / 3_600_000_000, check_width(500)
+    (2.0, Width(size=500.0, clock=False))
+    """
+    match = re.fullmatch(r"(\d+)\s*(s|min|h|d|w)", window.strip()) if isinstance(window, str) else None
+    if match and int(match.group(1)):
+        return Width(int(match.group(1)) * UNITS[match.group(2)] * _MICRO, True)
+    if isinstance(window, (int, float, np.number)) and window is not True and 0.0 < float(window) < float("inf"):
+        return Width(float(window), False)
+    raise InvalidInputError(
+        f"window must be a text such as '15min', '1h', '1d' (units {', '.join(UNITS)}) or a positive number in the unit of at, "
+        f"got {window!r}."
+    )
+
+
+def window_index(at: Any, n: int, width: Width) -> NDArray[np.int64]:
+    """Return the window of each row.
+
+    Parameters
+    ----------
+    at : moment, or array-like of shape (n,)
+        Numbers (seconds since 1970 for a clock), datetime64, datetime or ISO text; one moment stands for all rows.
+    n : int
+        Number of rows.
+    width : Width
+
+    Returns
+    -------
+    index : ndarray of shape (n,), int64
+
+    Examples
+    --------
+    >>> day = check_width("1d")
+    >>> window_index(["1970-01-02", "1970-01-03T01:00:00+02:00"], 2, day).tolist(), window_index(86400.0, 2, day).tolist()
+    ([1, 1], [1, 1])
+    """
+    values = np.asarray(at)
+    if values.ndim == 0:
+        return np.repeat(window_index(values[None], 1, width), n)
+    if values.ndim != 1 or len(values) != n:
+        raise InvalidInputError(f"at must be one moment or one per decision ({n}), got shape {values.shape}.")
+    if not width.clock:
+        if values.dtype.kind not in "iuf":
+            raise InvalidInputError("at must hold numbers where window is a number: use window='1d' or so for dates.")
+        with np.errstate(over="ignore"):
+            place = np.floor(check_vector(values, "at", allow_inf=False) / width.size)
+    else:
+        place = np.floor_divide(_microseconds(values), int(width.size))
+    if len(place) and np.abs(place).max() > 2**53:
+        raise InvalidInputError("at lies too many windows from zero: check its unit or widen the window.")
+    return place.astype(np.int64)
+
+
+def window_start(index: int, width: Width) -> str | float:
+    """Return the beginning of a window: ISO text in UTC for a clock, else a number.
+
+    Parameters
+    ----------
+    index : int
+    width : Width
+
+    Returns
+    -------
+    start : str or float
+    """
+    if not width.clock:
+        return index * width.size
+    try:
+        return (_EPOCH + datetime.timedelta(microseconds=index * int(width.size))).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        raise InvalidInputError("at lies outside the years 1 to 9999: numbers are seconds since 1970.") from None
+
+
+def age_in_days(since: str, index: int, width: Width) -> float:
+    """Return the days from a date to the beginning of a window; NaN where windows are no times.
+
+    Parameters
+    ----------
+    since : str
+        ISO date.
+    index : int
+    width : Width
+
+    Returns
+    -------
+    days : float
+    """
+    if not width.clock:
+        return float("nan")
+    return (index * width.size - float(_moment(since, 0))) / (UNITS["d"] * _MICRO)
+
+
+def _microseconds(values: NDArray[Any]) -> NDArray[np.int64]:
+    if values.dtype.kind == "M":
+        if np.isnat(values).any():
+            raise InvalidInputError(f"at must not contain NaT, got one at row {int(np.isnat(values).argmax())}.")
+        return values.astype("datetime64[us]").astype(np.int64)
+    if values.dtype.kind in "iuf":
+        seconds = check_vector(values, "at", allow_inf=False)
+        if len(seconds) and np.abs(seconds).max() > 2.6e11:
+            raise InvalidInputError("at must be seconds since 1970, got a number beyond the year 9999: check its unit.")
+        return np.floor(seconds * _MICRO).astype(np.int64)
+    # Logs repeat moments: each distinct text is read once.
+    seen: dict[Any, int] = {}
+    out = np.empty(len(values), dtype=np.int64)
+    for row, value in enumerate(values.tolist()):
+        if value not in seen:
+            seen[value] = _moment(value, row)
+        out[row] = seen[value]
+    return out
+
+
+def _moment(value: Any, row: int) -> int:
+    try:
+        if isinstance(value, str):
+            # Python 3.10 does not know the Z of UTC.
+            value = datetime.datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+        if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+            value = datetime.datetime(value.year, value.month, value.day)
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=datetime.timezone.utc)
+        return int((moment - _EPOCH) // datetime.timedelta(microseconds=1))
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise InvalidInputError(
+            f"at must hold dates such as 2026-01-31T12:00:00Z, got {value!r} at row {row}: times without a zone are UTC."
+        ) from None

@@ -1,0 +1,181 @@
+"""The gamblers of each sequential finding: what they bet on, given a reference.
+
+Convention: the false-alarm rate is shared equally by the sequential findings; half of each share is for the chance that the
+reference's samples deceive, half is what capital must reach. A payoff is named by the partition it is counted in.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._validation import Floats
+from poscod.monitor._evidence import Laws, above, unexplained
+from poscod.monitor._findings import SEQUENTIAL
+from poscod.monitor._partitions import Counts
+from poscod.monitor._reference import Reference
+from poscod.monitor._share import ood_shares, smooth
+from poscod.selector import selective_risk_bound
+
+# TPR and FPR must differ by this many standard errors for the second sample to be of use.
+_DISTINCT = 4.0
+
+
+class Watch(NamedTuple):
+    """What is bet on for one finding.
+
+    Attributes
+    ----------
+    payoffs : dict of str to list of ndarray
+        Payoffs by the counts they are applied to: a partition, "labelled" or "loss".
+    alpha : float
+        Capital of 1 / alpha is an alarm.
+    """
+
+    payoffs: dict[str, list[Floats]]
+    alpha: float
+
+
+def watches(reference: Reference, ood_limit: float, false_alarm: float) -> dict[str, Watch]:
+    """Return what is bet on for every sequential finding.
+
+    Parameters
+    ----------
+    reference : Reference
+    ood_limit : float in [0, 1)
+    false_alarm : float in (0, 1)
+        Probability of any false alarm, ever.
+
+    Returns
+    -------
+    watches : dict of str to Watch
+    """
+    delta = alpha = false_alarm / len(SEQUENTIAL) / 2.0
+    payoffs = {
+        "PSC001": {"ratio": _above_limit(reference, ood_limit, delta)},
+        "PSC002": {"ratio": _acceptance(reference, delta)},
+        "PSC003": {name: _drift(reference, name, delta / 2.0) for name in ("score", "risk")},
+        "PSC004": {"label": _classes(reference, delta)},
+        "PSC005": {"labelled": _tpr(reference, delta)},
+        "PSC006": {"loss": _selective_risk(reference, delta)},
+    }
+    return {code: Watch(payoffs[code], alpha) for code in SEQUENTIAL}
+
+
+def laws_of(reference: Reference, partition: str) -> tuple[Laws, bool]:
+    """Return what windows look like while nothing is wrong, and whether OOD inputs are known.
+
+    Parameters
+    ----------
+    reference : Reference
+    partition : str
+
+    Returns
+    -------
+    laws : Laws
+        Where the second sample is of no use, u is "all rejected": every OOD input that the rule rejects looks like that.
+    known : bool
+    """
+    rejected = reference.rejected(partition)
+    p = reference.id_counts[partition] / reference.n_id
+    mixed, low = reference.mixed_counts[partition], reference.prior.low
+    if reference.n_mixed and low > 0.0:
+        u = mixed / reference.n_mixed
+        r_p, r_u = float(p[rejected].sum()), float(u[rejected].sum())
+        error = math.sqrt(max(r_p * (1.0 - r_p), 0.5 / reference.n_id) / reference.n_id + 0.25 / reference.n_mixed)
+        if r_u - r_p > _DISTINCT * error:
+            return Laws(p, u, reference.n_id, reference.n_mixed, 1.0 / low), True
+    return Laws(p, rejected / max(1, rejected.sum()), reference.n_id, math.inf, 1.0), False
+
+
+def _above_limit(reference: Reference, limit: float, delta: float) -> list[Floats]:
+    laws, known = laws_of(reference, "ratio")
+    rejected = reference.rejected("ratio").astype(np.float64)
+    if not known:
+        return [above(laws, rejected, limit, delta)]
+    # At the lower end of pi_0 the limit is reached latest: that end data can certify.
+    rho = limit * laws.rho_max
+    return [above(laws, f, rho, delta / 2.0) for f in (rejected, _direction(reference, limit))]
+
+
+def _direction(reference: Reference, pi: float) -> Floats:
+    """Return the weights of cells that tell pi from a little more pi best; bounded."""
+    known, mixed = (_by_ratio(c["ratio"]) for c in (reference.id_counts, reference.mixed_counts))
+    p, q = smooth(known), ood_shares(known, mixed, reference.prior.estimate)
+    pi = min(max(pi, 0.05), 0.5)
+    return np.tile((q - p) / ((1.0 - pi) * p + pi * q), 2)
+
+
+def _by_ratio(counts: Counts) -> Counts:
+    """Add accepted and rejected rows of each bin."""
+    return np.asarray(counts.reshape(2, -1).sum(axis=0))
+
+
+def _acceptance(reference: Reference, delta: float) -> list[Floats]:
+    """More accepted than ID alone; or another acceptance than the likelihood ratios of the inputs let expect."""
+    laws, known = laws_of(reference, "ratio")
+    rejected = reference.rejected("ratio").astype(np.float64)
+    payoffs = [above(laws, -rejected, 0.0, delta / 3.0)]
+    if known:
+        direction = _direction(reference, reference.prior.estimate)
+        error = math.sqrt(laws.p @ direction**2 / laws.n_p + laws.u @ direction**2 / laws.n_u)
+        if (laws.u - laws.p) @ direction > _DISTINCT * error:
+            payoffs += [unexplained(laws, sign * rejected, direction, delta / 3.0) for sign in (1.0, -1.0)]
+    return payoffs
+
+
+def _drift(reference: Reference, partition: str, delta: float) -> list[Floats]:
+    """Bet on accepted rows up to each edge, more or fewer than the share accepted lets expect."""
+    accepted = np.flatnonzero(~reference.rejected(partition))
+    sets = [np.isin(np.arange(len(reference.rejected(partition))), accepted[: i + 1]) for i in range(len(accepted) - 1)]
+    return _sets(reference, partition, sets, delta)
+
+
+def _classes(reference: Reference, delta: float) -> list[Floats]:
+    cells = np.flatnonzero(~reference.rejected("label"))[:-1]
+    return _sets(reference, "label", [np.arange(len(reference.rejected("label"))) == i for i in cells], delta)
+
+
+def _sets(reference: Reference, partition: str, sets: list[NDArray[np.bool_]], delta: float) -> list[Floats]:
+    laws, _ = laws_of(reference, partition)
+    control = reference.rejected(partition).astype(np.float64)
+    share = delta / max(1, 2 * len(sets))
+    return [
+        unexplained(laws, sign * np.asarray(chosen, dtype=np.float64), control, share)
+        for chosen in sets
+        for sign in (1.0, -1.0)
+    ]
+
+
+def _tpr(reference: Reference, delta: float) -> list[Floats]:
+    """Labelled ID rows rejected, more than promised and more than calibration could have missed."""
+    low = reference.tpr(1.0 - 2.0 * delta).low
+    promised = low if math.isnan(reference.tpr_min) else min(reference.tpr_min, low)
+    return [np.array([-(1.0 - promised), promised, 0.0, 0.0])] if promised > 0.0 else []
+
+
+def risk_limit(reference: Reference, delta: float) -> float:
+    """Return an upper bound of the selective risk that calibration showed.
+
+    Parameters
+    ----------
+    reference : Reference
+    delta : float
+
+    Returns
+    -------
+    bound : float
+    """
+    losses = np.repeat(list(reference.loss_counts), list(reference.loss_counts.values()))
+    top = None if reference.loss == "zero_one" else float(reference.loss_matrix.max())
+    return float(selective_risk_bound(losses, delta=delta, loss_max=top))
+
+
+def _selective_risk(reference: Reference, delta: float) -> list[Floats]:
+    limit, values = risk_limit(reference, delta), np.unique(reference.loss_matrix)
+    return [(values - limit) / limit] if 0.0 < limit < values.max() else []

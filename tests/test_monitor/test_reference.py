@@ -1,0 +1,103 @@
+"""References: exact counts of what the model decides, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from poscod import POSCOD
+from poscod.exceptions import InvalidInputError
+from poscod.monitor import SOURCES, Reference
+from poscod.theory import GaussianWorld
+
+
+def test_counts_are_those_of_the_model(model, world, reference):
+    clean = model.decide(world.sample_ood(400, random_state=2))
+    assert reference.n_id == len(model.calibration_.codes)
+    assert reference.fpr().estimate == pytest.approx(clean.accept.mean())
+    assert reference.tpr().estimate == pytest.approx(0.9, abs=1 / reference.n_id)
+    for side, n in ((reference.id_counts, reference.n_id), (reference.mixed_counts, 400)):
+        for name, counts in side.items():
+            assert counts.sum() == n
+            accepted = counts[~reference.rejected(name)].sum()
+            assert accepted == side["label"][:-1].sum()
+    assert sum(reference.loss_counts.values()) == reference.id_counts["label"][:-1].sum()
+
+
+def test_json_keeps_everything(reference):
+    again = Reference.from_dict(json.loads(json.dumps(reference.to_dict(), allow_nan=False)))
+    assert again.to_dict() == reference.to_dict()
+    assert again.fingerprint == reference.fingerprint
+
+
+def test_the_model_file_is_enough(model, tmp_path):
+    model.save(tmp_path / "m.poscod")
+    first, second = (Reference.from_model(m, created="2026-01-01") for m in (model, POSCOD.load(tmp_path / "m.poscod")))
+    assert first.fingerprint == second.fingerprint
+    assert first.source == "fit"
+
+
+def test_fresh_traffic_finds_the_rates(model, world):
+    traffic, _ = world.sample_mixture(4000, 0.3, random_state=11)
+    reference = Reference.from_model(model, unlabelled=traffic, pi=0.3)
+    truth = model.decide(world.sample_ood(20000, random_state=12)).accept.mean()
+    fpr = reference.fpr(0.999)
+    assert fpr.low <= truth <= fpr.high
+    assert 0.2 < Reference.from_model(model, unlabelled=traffic).prior.estimate < 0.4
+
+
+def test_without_traffic_nothing_is_known_of_ood(world):
+    X, y = world.sample_id(1000, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = POSCOD(tpr_min=0.9, random_state=0).fit(X, y)
+    reference = Reference.from_model(model)
+    assert reference.source == "none"
+    assert np.isnan(reference.fpr().estimate)
+    assert Reference.from_dict(json.loads(json.dumps(reference.to_dict(), allow_nan=False))).source == "none"
+    clean = Reference.from_model(model, ood=world.sample_ood(300, random_state=2))
+    assert clean.source == "ood"
+    assert 0.0 <= clean.fpr().estimate <= 1.0
+
+
+def test_a_loss_matrix_and_texts_as_labels():
+    world = GaussianWorld([[0.0], [2.0], [4.0]], [[9.0]])
+    X, y = world.sample_id(900, random_state=0)
+    cost = [[0, 1, 4], [1, 0, 1], [9, 1, 0]]
+    model = POSCOD(loss=cost, tpr_min=0.8, random_state=0).fit(
+        X, np.array(["a", "b", "c"])[y], X_unlabeled=world.sample_mixture(600, 0.3, random_state=1)[0]
+    )
+    reference = Reference.from_model(model)
+    assert set(reference.loss_counts) <= {0.0, 1.0, 4.0, 9.0}
+    again = Reference.from_dict(json.loads(json.dumps(reference.to_dict())))
+    assert again.fingerprint == reference.fingerprint
+    assert (again.loss_matrix == np.array(cost)).all()
+
+
+def test_wrong_input_is_refused(model, world):
+    rows = world.sample_ood(10, random_state=0)
+    with pytest.raises(InvalidInputError, match="both"):
+        Reference.from_model(model, ood=rows, unlabelled=rows)
+    with pytest.raises(InvalidInputError, match="created"):
+        Reference.from_model(model, created="yesterday")
+    with pytest.raises(InvalidInputError, match="fitted"):
+        Reference.from_model(POSCOD())
+    X, y = world.sample_id(600, random_state=0)
+    weighted = POSCOD(random_state=0).fit(
+        X, y, X_unlabeled=world.sample_mixture(300, 0.3, random_state=1)[0], sample_weight=np.full(len(y), 2.0)
+    )
+    with pytest.raises(InvalidInputError, match="sample_weight"):
+        Reference.from_model(weighted)
+
+
+@pytest.mark.parametrize("damage", [{"schema": 9}, {"id": {}}, {"edges": {}}, {"prior": [1]}, {"loss": None}])
+def test_damaged_references_are_refused(reference, damage):
+    with pytest.raises(InvalidInputError, match="reference"):
+        Reference.from_dict({**reference.to_dict(), **damage})
+
+
+def test_sources_are_explained():
+    assert set(SOURCES) == {"ood", "unlabelled", "fit", "none"}
