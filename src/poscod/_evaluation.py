@@ -102,7 +102,7 @@ def evaluate_unlabeled(
     log_ratio_traffic: Floats,
     alpha: float,
     level: float,
-    pi: float | None,
+    pi: float | Interval | None,
     *,
     zero_one: bool,
 ) -> UnlabeledEvaluation:
@@ -116,8 +116,8 @@ def evaluate_unlabeled(
     log_ratio_id, log_ratio_traffic : ndarray
         Scores from which the OOD prior of this traffic is estimated.
     alpha, level : float
-    pi : float or None
-        Known OOD prior; None estimates it on these rows.
+    pi : float, Interval or None
+        OOD prior, known or estimated before; None estimates it on these rows.
     zero_one : bool
         Whether the loss can only be 0 or 1.
 
@@ -125,7 +125,10 @@ def evaluate_unlabeled(
     -------
     evaluation : UnlabeledEvaluation
     """
-    prior = _prior(log_ratio_id, log_ratio_traffic, level) if pi is None else Interval(pi, pi, pi, level)
+    if isinstance(pi, Interval):
+        prior = pi
+    else:
+        prior = estimate_share(log_ratio_id, log_ratio_traffic, level) if pi is None else Interval(pi, pi, pi, level)
     counts = int(accept_id.sum()), len(accept_id), int(accept_traffic.sum()), len(accept_traffic)
     fpr = unlabeled_fpr(*counts, prior.estimate, pi_interval=(prior.low, prior.high), level=level)
     selective = mean_loss_interval(loss[accept_id], level=level, zero_one=zero_one)
@@ -189,7 +192,7 @@ def scod_risk(selective: Interval, fpr: Interval, alpha: float) -> Interval:
     return Interval(value, max(0.0, value - below), value + above, selective.level)
 
 
-def _prior(id_: Floats, traffic: Floats, level: float) -> Interval:
+def estimate_share(id_: Floats, traffic: Floats, level: float) -> Interval:
     """Estimate the OOD prior of fresh rows; its interval joins sampling error and what overlap can hide."""
     estimate = float(estimate_prior(id_, traffic))
     low, high = prior_interval(acceptance(id_, traffic), PRIORS["mean"], estimate, level)

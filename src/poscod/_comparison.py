@@ -1,0 +1,308 @@
+"""Rules that compete on the same r and g: the fitted rule, either term alone, and SIRC.
+
+Convention: every rule is a score and a threshold that is chosen on the same calibration rows for the same required TPR, in the
+same way (empirical or guaranteed). Nothing is tuned on the rows that are measured.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from poscod._evaluation import Evaluation, UnlabeledEvaluation, estimate_share, evaluate, evaluate_unlabeled
+from poscod._validation import Floats, check_number
+from poscod.decision import Decisions
+from poscod.metrics import Interval, binomial_interval
+from poscod.metrics._intervals import mean_loss_interval
+from poscod.problem import ScodProblem
+from poscod.selector import CalibrationArrays
+from poscod.strategies import rejection_score, sirc, sirc_parameters
+
+# Second score of SIRC is g itself, as in the paper; beyond e^300 its square, which the spread needs, overflows.
+_LARGEST_LOG = 300.0
+
+Score = Callable[[Any], Floats]
+"""From anything with columns ``risk`` and ``log_ratio`` to a rejection score."""
+
+
+class Competitor(NamedTuple):
+    """A score with its threshold: accept iff score <= threshold.
+
+    Attributes
+    ----------
+    name : str
+        A key of `RULES`.
+    score : callable
+        Rows with ``risk`` and ``log_ratio`` -> ndarray of shape (n,).
+    threshold : float
+    edge : callable
+        log g -> the largest r that is accepted there; NaN where r does not matter.
+    """
+
+    name: str
+    score: Score
+    threshold: float
+    edge: Callable[[Floats], Floats]
+
+
+class Sample(NamedTuple):
+    """Fresh rows as a fitted model sees them.
+
+    Attributes
+    ----------
+    known : Decisions
+        On labelled ID rows.
+    loss : ndarray of shape (n,)
+        Loss of the answers on them.
+    ood, traffic : Decisions or None
+        On clean OOD rows and on unlabelled rows.
+    prior : Interval or None
+        Share of OOD inputs in this traffic.
+    calibration : CalibrationArrays
+        What thresholds are chosen on.
+    alpha, level : float
+    zero_one : bool
+        Whether the loss can only be 0 or 1.
+    """
+
+    known: Decisions
+    loss: Floats
+    ood: Decisions | None
+    traffic: Decisions | None
+    prior: Interval | None
+    calibration: CalibrationArrays
+    alpha: float
+    level: float
+    zero_one: bool
+
+    @property
+    def groups(self) -> dict[str, Decisions]:
+        """The groups of rows that are there: "id", "ood", "unlabelled"."""
+        named = {"id": self.known, "ood": self.ood, "unlabelled": self.traffic}
+        return {name: rows for name, rows in named.items() if rows is not None}
+
+
+class Measured(NamedTuple):
+    """What a rule achieves on a `Sample`; None where the rows for it are missing.
+
+    Attributes
+    ----------
+    tpr, selective_risk : Interval
+    with_ood : Evaluation or None
+        From clean OOD rows.
+    without : UnlabeledEvaluation or None
+        From unlabelled rows.
+    """
+
+    tpr: Interval
+    selective_risk: Interval
+    with_ood: Evaluation | None
+    without: UnlabeledEvaluation | None
+
+
+def read_sample(
+    model: Any, X: Any, y: Any, X_ood: Any, X_unlabeled: Any, *, pi: float | None = None, level: float = 0.95
+) -> Sample:
+    """Decide once on every group of rows.
+
+    Parameters
+    ----------
+    model : POSCOD
+        Fitted.
+    X, y : rows and labels
+        Fresh ID rows.
+    X_ood, X_unlabeled : rows or None
+    pi : float in (0, 1], default=None
+        Share of OOD inputs in the traffic where it is known; None estimates it.
+    level : float in (0, 1), default=0.95
+        Coverage of intervals.
+
+    Returns
+    -------
+    sample : Sample
+    """
+    level = check_number(level, "level", 0.0, 1.0, closed="neither")
+    pi = None if pi is None else check_number(pi, "pi", 0.0, 1.0, closed="right")
+    known, loss = model._judge(X, y)
+    ood, traffic = (None if rows is None else model.decide(rows) for rows in (X_ood, X_unlabeled))
+    prior = None if pi is None else Interval(pi, pi, pi, level)
+    if traffic is None:
+        prior = None
+    elif prior is None:
+        prior = estimate_share(known.log_ratio, traffic.log_ratio, level)
+    arrays = model._arrays(model.problem_)
+    return Sample(known, loss, ood, traffic, prior, arrays, model._alpha(), level, model._zero_one())
+
+
+def own_rule(model: Any) -> Competitor:
+    """Return the rule a model decides by.
+
+    Parameters
+    ----------
+    model : POSCOD
+
+    Returns
+    -------
+    rule : Competitor
+    """
+    return Competitor("poscod", _line(model.beta_), model.threshold_, _line_edge(model.beta_, model.threshold_))
+
+
+def rules_of(model: Any, sample: Sample) -> list[Competitor]:
+    """Return a model's own rule and its competitors at the same required TPR.
+
+    Parameters
+    ----------
+    model : POSCOD
+    sample : Sample
+
+    Returns
+    -------
+    rules : list of Competitor
+        The model's own first. Competitors that use g are left out where no ratio was learned.
+    """
+    own = own_rule(model)
+    others = [name for name in RULES if name != "poscod" and (model.ratio_ is not None or name == "risk")]
+    target = required_tpr(model, sample)
+    found = [rule_at(name, sample.calibration, sample.alpha, target) for name in others]
+    return [own, *(rule for rule in found if rule is not None)]
+
+
+def required_tpr(model: Any, sample: Sample) -> float:
+    """Return the TPR a model was asked for; where it was asked for something else, what it reaches on calibration rows.
+
+    Parameters
+    ----------
+    model : POSCOD
+    sample : Sample
+
+    Returns
+    -------
+    tpr_min : float
+    """
+    if keeps_tpr(model, sample):
+        return float(model.problem_.tpr_min)
+    arrays = sample.calibration
+    accepted = own_rule(model).score(arrays) <= model.threshold_
+    return max(float(np.average(accepted, weights=arrays.weight)), 1.0 / len(arrays.risk))
+
+
+def keeps_tpr(model: Any, sample: Sample) -> bool:
+    """Tell whether the threshold is the one that its problem's tpr_min asks for (budgets and risk bounds move it)."""
+    tpr_min = getattr(model.problem_, "tpr_min", None)
+    return tpr_min is not None and sample.calibration.at_tpr(model.beta_, tpr_min).threshold == model.threshold_
+
+
+def rule_at(name: str, calibration: CalibrationArrays, alpha: float, tpr_min: float) -> Competitor | None:
+    """Return a rule with the threshold that reaches a TPR on the calibration rows.
+
+    Parameters
+    ----------
+    name : str
+        A key of `RULES`.
+    calibration : CalibrationArrays
+    alpha : float in [0, 1]
+    tpr_min : float in (0, 1]
+
+    Returns
+    -------
+    rule : Competitor or None
+        None where SIRC has no spread of g to work with.
+
+    Examples
+    --------
+    >>> arrays = CalibrationArrays(np.array([0.1, 0.2, 0.3, 0.4]), np.log([2.0, 1.0, 1.0, 1.0]))
+    >>> rule_at("risk", arrays, 0.5, 0.75).threshold
+    0.3
+    """
+    made = RULES[name](calibration, ScodProblem(alpha, tpr_min))
+    if made is None:
+        return None
+    score, edge_at = made
+    threshold = calibration.threshold_of(score(calibration), tpr_min, weight=calibration.weight).threshold
+    return Competitor(name, score, threshold, edge_at(threshold))
+
+
+def measure(rule: Competitor, sample: Sample) -> Measured:
+    """Measure a rule on fresh rows.
+
+    Parameters
+    ----------
+    rule : Competitor
+    sample : Sample
+
+    Returns
+    -------
+    measured : Measured
+    """
+    accept = {name: rule.score(rows) <= rule.threshold for name, rows in sample.groups.items()}
+    known, level = accept["id"], sample.level
+    with_ood = without = None
+    if "ood" in accept:
+        with_ood = evaluate(known, sample.loss, accept["ood"], sample.alpha, level, zero_one=sample.zero_one)
+    if sample.traffic is not None:
+        without = evaluate_unlabeled(
+            known,
+            sample.loss,
+            sample.known.log_ratio,
+            accept["unlabelled"],
+            sample.traffic.log_ratio,
+            sample.alpha,
+            level,
+            sample.prior,
+            zero_one=sample.zero_one,
+        )
+    return Measured(
+        binomial_interval(int(known.sum()), len(known), level=level),
+        mean_loss_interval(sample.loss[known], level=level, zero_one=sample.zero_one),
+        with_ood,
+        without,
+    )
+
+
+_Made = tuple[Score, Callable[[float], Callable[[Floats], Floats]]] | None
+
+
+def _line(mu: float) -> Score:
+    return lambda rows: rejection_score(rows.risk, rows.log_ratio, mu)
+
+
+def _line_edge(mu: float, threshold: float) -> Callable[[Floats], Floats]:
+    """Return the edge of ``r + mu g <= threshold``; with g alone, everything or nothing of r."""
+    if mu == float("inf"):
+        return lambda log_ratio: np.full(len(log_ratio), np.nan)
+    return lambda log_ratio: threshold - rejection_score(np.zeros(len(log_ratio)), log_ratio, mu)
+
+
+def _linear(mu: float) -> _Made:
+    return _line(mu), lambda threshold: _line_edge(mu, threshold)
+
+
+def _ratio(log_ratio: Floats) -> Floats:
+    return np.exp(np.minimum(log_ratio, _LARGEST_LOG))
+
+
+def _sirc(calibration: CalibrationArrays, _: ScodProblem) -> _Made:
+    second = _ratio(calibration.log_ratio)
+    if len(second) == 0 or float(second.std()) == 0.0:
+        return None
+    a, b = sirc_parameters(second)
+
+    def edge_at(threshold: float) -> Callable[[Floats], Floats]:
+        # The score is log r + h(g), and h(g) is the score of r = 1.
+        return lambda log_ratio: np.exp(threshold - sirc(np.ones(len(log_ratio)), _ratio(log_ratio), a, b))
+
+    return (lambda rows: sirc(rows.risk, _ratio(rows.log_ratio), a, b)), edge_at
+
+
+RULES: dict[str, Callable[[CalibrationArrays, ScodProblem], _Made]] = {
+    "poscod": lambda _, problem: _linear(problem.beta),
+    "risk": lambda *_: _linear(0.0),
+    "ratio": lambda *_: _linear(float("inf")),
+    "sirc": _sirc,
+}
+"""Rules by name: the optimal line; r alone, which is 1 - MSP for 0/1 loss; g alone; SIRC of r and g."""

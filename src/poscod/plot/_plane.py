@@ -1,0 +1,186 @@
+"""The plane in which every rule is a curve: conditional risk against log-ratio, as in Figure 2 of the paper.
+
+Convention: x is r, y is log g; a rule accepts what lies left of and below its boundary.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from poscod._comparison import Competitor, Sample, read_sample, rules_of
+from poscod._validation import Floats
+from poscod.plot._display import GROUPS, RULE_STYLES, Column, Display, equal_lengths
+
+
+class PlaneDisplay(Display):
+    """Rows as points (r, log g), accepted or not, with the boundaries of several rules.
+
+    Parameters
+    ----------
+    risk, log_ratio : array-like of shape (n,)
+        Coordinates of the rows.
+    group : array-like of shape (n,), str
+        "id", "ood" or "unlabelled".
+    accept : array-like of shape (n,), bool
+    boundaries : mapping of str to pair of array-like
+        Name of a rule -> (risk, log_ratio) along its boundary.
+
+    Examples
+    --------
+    >>> display = PlaneDisplay([0.1, 0.4], [-2.0, 1.0], ["id", "ood"], [True, False], {"risk": ([0.3, 0.3], [-2.0, 1.0])})
+    >>> display.columns()["accept"]
+    array([ True, False])
+    """
+
+    def __init__(self, risk: Any, log_ratio: Any, group: Any, accept: Any, boundaries: Mapping[str, Any]) -> None:
+        self._columns = equal_lengths("PlaneDisplay", group=group, risk=risk, log_ratio=log_ratio, accept=accept)
+        self.boundaries = {
+            name: tuple(equal_lengths("PlaneDisplay.boundaries", risk=line[0], log_ratio=line[1]).values())
+            for name, line in boundaries.items()
+        }
+
+    @classmethod
+    def from_estimator(
+        cls, model: Any, X: Any, y: Any, X_ood: Any = None, X_unlabeled: Any = None, *, max_points: int | None = 4000
+    ) -> PlaneDisplay:
+        """Place fresh rows in the plane of a fitted model.
+
+        Parameters
+        ----------
+        model : POSCOD
+        X, y : rows and labels
+        X_ood, X_unlabeled : rows, default=None
+        max_points : int or None, default=4000
+            Largest number of points of a group: evenly spaced rows; None keeps all.
+
+        Returns
+        -------
+        display : PlaneDisplay
+        """
+        return cls.from_sample(model, read_sample(model, X, y, X_ood, X_unlabeled), max_points=max_points)
+
+    @classmethod
+    def from_sample(cls, model: Any, sample: Sample, *, max_points: int | None = 4000) -> PlaneDisplay:
+        """Place rows that are decided already.
+
+        Parameters
+        ----------
+        model : POSCOD
+        sample : Sample
+        max_points : int or None, default=4000
+
+        Returns
+        -------
+        display : PlaneDisplay
+        """
+        thinned = {name: rows[thin(len(rows), max_points)] for name, rows in sample.groups.items()}
+        columns = {
+            key: np.concatenate([getattr(rows, key) for rows in thinned.values()])
+            for key in ("risk", "log_ratio", "accept")
+        }
+        group = np.repeat(list(thinned), [len(rows) for rows in thinned.values()])
+        window = plane_window(columns["risk"], columns["log_ratio"])
+        boundaries = {rule.name: boundary(rule, *window) for rule in rules_of(model, sample)}
+        return cls(columns["risk"], columns["log_ratio"], group, columns["accept"], boundaries)
+
+    def columns(self) -> dict[str, Column]:
+        """Return the points.
+
+        Returns
+        -------
+        columns : dict of str to ndarray
+            group, risk, log_ratio, accept.
+        """
+        return dict(self._columns)
+
+    def _draw(self, ax: Any, **options: Any) -> None:
+        c = self._columns
+        right, (low, high) = plane_window(c["risk"], c["log_ratio"])
+        for name, style in GROUPS.items():
+            for accepted in (True, False):
+                mine = (c["group"] == name) & (c["accept"] == accepted)
+                if mine.any():
+                    ax.scatter(
+                        c["risk"][mine],
+                        np.clip(c["log_ratio"][mine], low, high),
+                        s=14,
+                        marker=style.mark,
+                        linewidths=0.7,
+                        facecolors=style.colour if accepted else "none",
+                        edgecolors=style.colour,
+                        alpha=0.6,
+                        label=f"{style.label}, {'accepted' if accepted else 'rejected'}",
+                    )
+        for name, (risk, log_ratio) in self.boundaries.items():
+            style = RULE_STYLES[name]
+            ax.plot(
+                risk, log_ratio, style.mark, color=style.colour, label=style.label, lw=2 if name == "poscod" else 1.4
+            )
+        ax.set(xlabel="conditional risk r", ylabel="log g", xlim=(0.0, right), ylim=(low, high), **options)
+        ax.legend(fontsize="small", framealpha=0.9)
+
+
+def plane_window(risk: Floats, log_ratio: Floats) -> tuple[float, tuple[float, float]]:
+    """Return the largest r and the range of log g to show; the outermost half percent of log g is left to the edges.
+
+    Parameters
+    ----------
+    risk, log_ratio : ndarray of shape (n,)
+
+    Returns
+    -------
+    right : float
+    low, high : pair of float
+    """
+    finite = log_ratio[np.isfinite(log_ratio)]
+    low, high = np.quantile(finite, [0.005, 0.995]) if len(finite) else (-1.0, 1.0)
+    pad = max(0.05 * (high - low), 0.5)
+    right = float(risk.max()) if len(risk) and risk.max() > 0.0 else 1.0
+    return 1.03 * right, (float(low - pad), float(high + pad))
+
+
+def boundary(rule: Competitor, right: float, window: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Return points along the boundary of a rule inside a window, from low to high log g.
+
+    Parameters
+    ----------
+    rule : Competitor
+    right : float
+        Largest r.
+    window : pair of float
+        Range of log g.
+
+    Returns
+    -------
+    risk, log_ratio : ndarray
+        Empty where the boundary does not cross the window.
+    """
+    grid = np.linspace(*window, 241)
+    risk = rule.edge(grid)
+    if np.isnan(risk).all():  # g alone: a line of constant g
+        level = float(np.log(rule.threshold)) if rule.threshold > 0.0 else -np.inf
+        crosses = window[0] <= level <= window[1]
+        return (np.array([0.0, right]), np.array([level, level])) if crosses else (np.zeros(0), np.zeros(0))
+    # r falls along the grid; the two points where it enters and leaves the window are added.
+    falling = np.minimum.accumulate(risk)
+    ends = np.interp([-right, 0.0], -falling, grid)
+    inside = (risk >= 0.0) & (risk <= right)
+    if not inside.any():
+        return np.zeros(0), np.zeros(0)
+    first, last = np.flatnonzero(inside)[[0, -1]]
+    risk, log_ratio = risk[inside], grid[inside]
+    if first > 0:
+        risk, log_ratio = np.append(right, risk), np.append(ends[0], log_ratio)
+    if last < len(grid) - 1:
+        risk, log_ratio = np.append(risk, 0.0), np.append(log_ratio, ends[1])
+    return risk, log_ratio
+
+
+def thin(n: int, limit: int | None) -> slice:
+    """Return evenly spaced rows, at most `limit` of n."""
+    return slice(None) if limit is None or n <= limit else slice(0, None, -(-n // limit))
