@@ -1,0 +1,14 @@
+"""For people: what a fitted rule does, in one page.
+
+`summarise` measures and returns a plain dictionary, `render_html` and `render_markdown` turn it into text, and `write` chooses
+by the file's extension. The summary never formats and the page never computes a statistic that Python has not defined: its
+what-if explorer repeats `POSCOD.at` and `POSCOD.evaluate` on embedded arrays.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from poscod.report._render import render_html, render_json, render_markdown
+from poscod.report._summary import SCHEMA, summarise
+from poscod.report._write import FORMATS, write
+
+__all__ = ["FORMATS", "SCHEMA", "render_html", "render_json", "render_markdown", "summarise", "write"]

@@ -1,0 +1,187 @@
+"""Measure a fitted model on fresh rows and say it in one dictionary.
+
+Convention: the dictionary holds plain values only (JSON can write it), its top-level keys are those of `SCHEMA`, and nothing in it is
+formatted. Dates and names are those given, never invented.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sklearn
+
+from poscod._comparison import measure, own_rule, read_sample
+from poscod._inputs import n_rows
+from poscod._validation import check_count
+from poscod.exceptions import InvalidInputError
+from poscod.report import _sections as sections
+from poscod.report._explorer import explorer_data
+from poscod.report._plain import plain
+
+SCHEMA: dict[str, str] = {
+    "schema": "number of this layout, 1",
+    "title": "title of the report",
+    "created": "date as it was given, or None",
+    "names": "what model and tables are called: model, id, ood, unlabelled",
+    "versions": "versions of poscod, numpy and scikit-learn",
+    "model": "what was fitted: classifier, ratio, problem, alpha, tpr_min, loss, threshold and how it was chosen",
+    "classes": "names of the classes",
+    "rows": "numbers of rows: calibration, id, ood, unlabelled",
+    "level": "nominal coverage of every interval",
+    "promise": "tpr_min, tpr with interval, verdict (held, open, missed, none), guaranteed, confidence",
+    "rates": "what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabelled rows",
+    "rules": "the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc",
+    "plane": "points (risk, log_ratio) by group with accept, boundaries of the rules",
+    "curves": "risk, selective_risk and fpr with intervals by rule and tpr_min, in long form",
+    "distributions": "histograms of risk and log_ratio by group, in long form",
+    "rejections": "by group: counts by class and reason",
+    "examples": "rejected rows and accepted mistakes with the user's columns",
+    "ratio": "OOD share at fit and here, diagnosis of g; None without a ratio",
+    "reliability": "is r honest: bins, error, p_value",
+    "explorer": "arrays and positions of the what-if explorer; None where left out",
+}
+"""Top-level keys of a summary and what they hold."""
+
+_GROUPS = ("id", "ood", "unlabelled")
+
+
+def summarise(
+    model: Any,
+    *,
+    X: Any,
+    y: Any,
+    X_ood: Any = None,
+    X_unlabeled: Any = None,
+    pi: float | None = None,
+    level: float = 0.95,
+    title: str | None = None,
+    created: str | None = None,
+    names: Mapping[str, str] | None = None,
+    class_names: Sequence[str] | None = None,
+    columns: Mapping[str, Any] | None = None,
+    n_examples: int = 3,
+    max_columns: int = 6,
+    explorer: bool = True,
+    max_points: int | None = None,
+) -> dict[str, Any]:
+    """Measure a fitted model on fresh rows.
+
+    Parameters
+    ----------
+    model : POSCOD
+        Fitted.
+    X : like the rows given to `POSCOD.fit`
+        Fresh ID rows: rows that nothing was fitted on.
+    y : array-like of shape (n,)
+        Their labels.
+    X_ood : like X, default=None
+        Clean OOD rows, where there are some.
+    X_unlabeled : like X, default=None
+        Fresh traffic; not the rows the ratio was fitted on.
+    pi : float in (0, 1], default=None
+        Share of OOD inputs in this traffic where it is known; None estimates it.
+    level : float in (0, 1), default=0.95
+        Coverage of each interval.
+    title : str, default=None
+    created : str, default=None
+        A date to print; none is invented.
+    names : mapping of str to str, default=None
+        What to call the "model" and the tables "id", "ood", "unlabelled", e.g. their file names.
+    class_names : sequence of str, default=None
+        Names of the classes in the order of ``classes_``; None takes the labels themselves.
+    columns : mapping of str to table, default=None
+        For the groups "id", "ood" and "unlabelled" a data frame, or a mapping from column to values, from which example rows are shown; None
+        takes X itself where it is a data frame.
+    n_examples : int, default=3
+        Example rows of each group and reason.
+    max_columns : int, default=6
+        Columns of an example row.
+    explorer : bool, default=True
+        Whether r, log g and loss of every row are part of the summary, which the what-if explorer needs.
+    max_points : int or None, default=None
+        Largest number of rows of a group that the explorer gets; None gives it all, and then its numbers are those of
+        `POSCOD.evaluate`.
+
+    Returns
+    -------
+    summary : dict
+        Plain values under the keys of `SCHEMA`.
+
+    Examples
+    --------
+    >>> from poscod import POSCOD
+    >>> from poscod.theory import GaussianWorld
+    >>> world = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
+    >>> X, y = world.sample_id(600, random_state=0)
+    >>> traffic, _ = world.sample_mixture(300, pi=0.3, random_state=1)
+    >>> model = POSCOD(alpha=0.3, tpr_min=0.9, random_state=0).fit(X, y, X_unlabeled=traffic)
+    >>> X_test, y_test = world.sample_id(400, random_state=2)
+    >>> summary = summarise(model, X=X_test, y=y_test, X_ood=world.sample_ood(200, random_state=3))
+    >>> summary["rows"]["ood"], summary["promise"]["tpr_min"]
+    (200, 0.9)
+    >>> summary["rates"]["fpr"]["estimate"] < 0.1
+    True
+    """
+    check_count(n_examples, "n_examples", 0)
+    check_count(max_columns, "max_columns", 0)
+    tables = {"id": X, "ood": X_ood, "unlabelled": X_unlabeled}
+    for name, rows in tables.items():
+        if rows is not None and n_rows(rows) == 0:
+            raise InvalidInputError(
+                f"The {name} rows must hold at least one row, got none: leave the table out instead."
+            )
+    sample = read_sample(model, X, y, X_ood, X_unlabeled, pi=pi, level=level)
+    labels = [str(c) for c in (model.classes_.tolist() if class_names is None else class_names)]
+    if len(labels) != len(model.classes_):
+        raise InvalidInputError(f"class_names must name {len(model.classes_)} classes, got {len(labels)}.")
+    measured = measure(own_rule(model), sample)
+    shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
+    summary = {
+        "schema": 1,
+        "title": "When to answer: a poscod report" if title is None else title,
+        "created": created,
+        "names": {name: (names or {}).get(name) for name in ("model", *_GROUPS)},
+        "versions": {
+            "poscod": sys.modules["poscod"].__version__,
+            "numpy": np.__version__,
+            "scikit-learn": sklearn.__version__,
+        },
+        "model": sections.model_section(model),
+        "classes": labels,
+        "rows": {
+            "calibration": len(sample.calibration.risk),
+            **{name: len(sample.groups[name]) if name in sample.groups else 0 for name in _GROUPS},
+        },
+        "level": sample.level,
+        "promise": sections.promise_section(model, sample, measured),
+        "rates": sections.rates_section(measured, sample),
+        "rules": sections.rules_section(model, sample),
+        "plane": sections.plane_section(model, sample),
+        "curves": sections.curves_section(model, sample),
+        "distributions": sections.distributions_section(sample),
+        "rejections": sections.rejections_section(model, sample, y, labels),
+        "examples": sections.examples_section(sample, y, shown, n_examples, max_columns),
+        "ratio": sections.ratio_section(model, sample, X, X_unlabeled),
+        "reliability": sections.reliability_section(sample),
+        "explorer": explorer_data(model, sample, max_points=max_points) if explorer else None,
+    }
+    found: dict[str, Any] = plain(summary)
+    return found
+
+
+def _columns(name: str, given: Any, rows: Any) -> Mapping[str, Any]:
+    """Return the columns of example rows: those given, or those of the rows themselves where they have names."""
+    table = given if given is not None else rows if hasattr(rows, "columns") else {}
+    keys = list(table.columns) if hasattr(table, "columns") else list(table)
+    found = {str(key): np.asarray(table[key]) for key in keys}
+    for key, values in found.items():
+        if len(values) != n_rows(rows):
+            raise InvalidInputError(
+                f"columns[{name!r}][{key!r}] must have as many rows as that table ({n_rows(rows)}), got {len(values)}."
+            )
+    return found

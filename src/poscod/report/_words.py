@@ -1,0 +1,195 @@
+"""What the numbers of a summary mean, in sentences.
+
+Convention: a sentence says only what the summary holds; shares are told per 1,000 inputs to people who do not read intervals,
+and as percentages with intervals to those who do.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from poscod.report._format import MISSING, count, fixed, interval, percent
+
+RULE_NAMES = {
+    "poscod": "poscod (r + βg)",
+    "risk": "r alone",
+    "ratio": "g alone",
+    "sirc": "SIRC(r, g)",
+}
+GROUP_NAMES = {"id": "known (ID)", "ood": "unknown (OOD)", "unlabelled": "unlabelled traffic"}
+REASON_NAMES = {
+    "ambiguous": "ambiguous: the classifier is likely wrong here",
+    "unfamiliar": "unfamiliar: unlike the training data",
+    "both": "a bit of both",
+    "accepted, but wrong": "accepted, but the answer was wrong",
+}
+FINDINGS = {
+    "no_better_than_constant": "g does not tell the traffic from known inputs better than a constant would: either there is hardly anything "
+    "unknown in it, or the features do not show it.",
+    "inverse_rho_not_one": "The mean of 1/rho over the traffic is not 1, as it is for a true ratio: the scale of g is off.",
+    "unreliable_bins": "More than three in ten bins of g disagree with what was observed: the shape of g is off.",
+    "few_ood_rows": "Fewer than 30 unknown inputs are expected in this traffic: estimates about them are rough.",
+    "seen_by_classifier": "The labelled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
+    "class_prior_shift": "The mix of classes differs between labelled rows and traffic: part of the OOD share may be that.",
+}
+_VERDICTS = {
+    "held": "The promise held",
+    "open": "The promise is not contradicted",
+    "missed": "The promise was missed",
+}
+
+
+def thousand(share: float | None) -> str:
+    """Return a share as a number of 1,000."""
+    return MISSING if share is None else fixed(1000.0 * share, 0)
+
+
+def headline(summary: dict[str, Any]) -> list[str]:
+    """Return the manager's summary: a handful of plain sentences.
+
+    Parameters
+    ----------
+    summary : dict
+        Of `summarise`.
+
+    Returns
+    -------
+    sentences : list of str
+    """
+    rates, promise = summary["rates"], summary["promise"]
+    tpr = rates["tpr"]["estimate"]
+    sentences = [
+        f"Of 1,000 inputs like the known ones, about {thousand(tpr)} are answered and {thousand(1.0 - tpr)} are handed on "
+        f"(measured on {count(summary['rows']['id'])} fresh rows)."
+    ]
+    mistake, every = rates["selective_risk"]["estimate"], rates["loss_of_all"]["estimate"]
+    if rates["zero_one"]:
+        sentences.append(
+            f"Of 1,000 answers given to known inputs, about {thousand(mistake)} are wrong; if everything were answered, it would be "
+            f"{thousand(every)}."
+        )
+    else:
+        sentences.append(
+            f"An answer given to a known input costs {fixed(mistake)} on average; if everything were answered, {fixed(every)}."
+        )
+    if rates["fpr"] is not None:
+        sentences.append(
+            f"Of 1,000 inputs of an unknown kind, about {thousand(rates['fpr']['estimate'])} slip through and get an answer "
+            f"(measured on {count(summary['rows']['ood'])} rows known to be OOD)."
+        )
+    if rates["free_fpr"] is not None:
+        sentences.append(_free_sentence(summary))
+    sentences.append(promise_sentence(promise, summary))
+    return [*sentences, *_rival_sentence(summary)]
+
+
+def promise_sentence(promise: dict[str, Any], summary: dict[str, Any]) -> str:
+    """Return what was promised and what came of it.
+
+    Parameters
+    ----------
+    promise, summary : dict
+
+    Returns
+    -------
+    sentence : str
+    """
+    got = f"{percent(promise['tpr']['estimate'])} (interval {interval(promise['tpr'])})"
+    if promise["verdict"] == "none":
+        return f"The threshold promises no share of known inputs; it accepts {got} of them."
+    kind = (
+        f"guaranteed with probability {percent(promise['confidence'], 0)}"
+        if promise["guaranteed"]
+        else "aimed at, not guaranteed"
+    )
+    return (
+        f"{_VERDICTS[promise['verdict']]}: at least {percent(promise['tpr_min'])} of known inputs were to be accepted ({kind}), and "
+        f"{got} of {count(summary['rows']['id'])} fresh ones were."
+    )
+
+
+def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
+    """Return what the checks of g say.
+
+    Parameters
+    ----------
+    ratio : dict or None
+
+    Returns
+    -------
+    sentences : list of str
+    """
+    if ratio is None:
+        return ["No unlabelled rows were given at fit, so g is not known and the rule uses the conditional risk alone."]
+    fit = ratio["at_fit"]
+    found = [
+        f"In the traffic seen at fit an estimated {percent(fit['estimate'])} of inputs are OOD (interval {interval(fit)}). Data "
+        f"certify at least {percent(ratio['certified'])}; no data certify an upper end, because OOD inputs that look like known ones leave no trace."
+    ]
+    diagnosis = ratio["diagnosis"]
+    if diagnosis is None:
+        return [*found, "g itself was not checked here: that takes fresh unlabelled rows."]
+    inverse, mean = diagnosis["mean_inverse_rho"], diagnosis["mean_ratio_id"]
+    found.append(
+        f"On {count(diagnosis['n_id'])} known and {count(diagnosis['n_unlabeled'])} unlabelled fresh rows the mean of 1/rho is "
+        f"{fixed(inverse[0])} ± {fixed(inverse[1])} and the mean of g over known inputs is {fixed(mean[0])} ± {fixed(mean[1])}; both are "
+        "1 for a true ratio."
+    )
+    found.append(
+        f"{percent(diagnosis['flips'])} of the traffic would change between “more likely OOD” and “more likely known” if the OOD share "
+        "moved within its interval."
+    )
+    found += [FINDINGS.get(name, name) for name in diagnosis["findings"]]
+    return found if diagnosis["findings"] else [*found, "No check of g failed."]
+
+
+def risk_words(reliability: dict[str, Any], level: float) -> list[str]:
+    """Return what the check of r says.
+
+    Parameters
+    ----------
+    reliability : dict
+    level : float
+
+    Returns
+    -------
+    sentences : list of str
+    """
+    r, loss = reliability["mean_risk"], reliability["mean_loss"]
+    agrees = reliability["p_value"] > 1.0 - level
+    side = "agrees with" if agrees else "is too low for" if r < loss else "is too high for"
+    return [
+        f"On average r predicts a loss of {fixed(r, 4)}, which {side} the {fixed(loss, 4)} that happened (p = {fixed(reliability['p_value'])}).",
+        f"The mean distance between predicted and observed loss over bins is {fixed(reliability['error'], 4)}.",
+    ]
+
+
+def _free_sentence(summary: dict[str, Any]) -> str:
+    rates, share = summary["rates"], summary["ratio"]["here"] if summary["ratio"] else None
+    start = ""
+    if share is not None:
+        start = (
+            f"In the unlabelled traffic an estimated {percent(share['estimate'])} of inputs are of an unknown kind "
+            f"(interval {interval(share)}); "
+        )
+    if rates["free_fpr"]["estimate"] is None:
+        return f"{start}how many of them slip through cannot be said: {rates['free_fpr_note']}"
+    return (
+        f"{start}without a single OOD label, about {thousand(rates['free_fpr']['estimate'])} of 1,000 of them are estimated to slip "
+        f"through (interval {thousand(rates['free_fpr']['low'])} to {thousand(rates['free_fpr']['high'])})."
+    )
+
+
+def _rival_sentence(summary: dict[str, Any]) -> list[str]:
+    """Compare with the classifier's own confidence at the same required TPR, whoever wins."""
+    by_name = {rule["name"]: rule for rule in summary["rules"]}
+    own, rival = by_name["poscod"], by_name.get("risk")
+    key = "fpr" if own["fpr"] is not None else "free_fpr"
+    if rival is None or own[key] is None or None in (own[key]["estimate"], rival[key]["estimate"]):
+        return []
+    return [
+        f"The classifier's own confidence alone, asked for the same share of known inputs, would let {thousand(rival[key]['estimate'])} of "
+        f"1,000 unknown inputs through instead of {thousand(own[key]['estimate'])}."
+    ]

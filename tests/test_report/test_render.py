@@ -1,0 +1,157 @@
+"""Texts made of a summary: HTML, Markdown, JSON, and files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from poscod.exceptions import InvalidInputError
+from poscod.report import FORMATS, render_html, render_json, render_markdown, summarise, write
+from poscod.report._charts import Axis, frame, path
+from poscod.report._format import fixed, interval, percent
+from poscod.report._render import markdown_text
+from poscod.report._words import headline, ratio_words, risk_words
+from test_report._cases import fitted
+
+TEMPLATES = {"report.html.j2", "charts.html.j2", "report.md.j2", "report.css", "explorer.js"}
+
+
+def test_templates_are_part_of_the_package():
+    assert {entry.name for entry in (files("poscod.report") / "templates").iterdir()} == TEMPLATES
+
+
+def test_page_needs_nothing_from_outside(summary):
+    html = render_html(summary)
+    assert not re.search(r"https?:/|url\(|@import|<link|<iframe|<img|<object|src=", html)
+    assert set(re.findall(r'href="(.)', html)) == {"#"}
+    assert html.startswith("<!doctype html>")
+    assert " style=" not in html
+    assert not re.search(r"\son\w+=", html)
+
+
+def test_policy_allows_exactly_what_is_there(summary):
+    html = render_html(summary)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html).group(1)
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    for kind, body in (
+        ("style-src", re.search(r"<style>(.*?)</style>", html, re.S).group(1)),
+        ("script-src", re.search(r"<script>(.*?)</script>", html, re.S).group(1)),
+    ):
+        digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}'" in policy.replace("&#39;", "'")
+
+
+def test_same_numbers_in_all_forms(summary):
+    html, markdown = render_html(summary), render_markdown(summary)
+    assert json.loads(render_json(summary)) == summary
+    for rule in summary["rules"]:
+        for text in (percent(rule["tpr"]["estimate"]), interval(rule["fpr"])):
+            assert text in html
+            assert text in markdown
+    for sentence in headline(summary):
+        assert sentence in markdown
+
+
+def test_a_summary_that_was_json_renders_the_same(summary):
+    again = json.loads(render_json(summary))
+    assert render_html(again) == render_html(summary)
+    assert render_markdown(again) == render_markdown(summary)
+
+
+@pytest.mark.parametrize("missing", ["all", "ood", "unlabelled", "explorer"])
+def test_pages_with_fewer_tables(case, missing):
+    found = summarise(
+        case.model,
+        X=case.X,
+        y=case.y,
+        X_ood=None if missing in ("all", "ood") else case.X_ood,
+        X_unlabeled=None if missing in ("all", "unlabelled") else case.X_unlabeled,
+        explorer=missing != "explorer",
+    )
+    html, markdown = render_html(found), render_markdown(found)
+    assert ("explorer-data" in html) == (missing != "explorer")
+    assert ("slip through" in markdown) == (missing != "all")
+    assert "None" not in re.sub(r"<script.*?</script>", "", html, flags=re.S)
+    assert "None" not in markdown
+    assert "nan" not in markdown.lower().replace("unanswered", "")
+
+
+@pytest.mark.parametrize("name", ["guaranteed", "matrix", "ties", "steep"])
+def test_pages_of_other_models(name):
+    found = fitted(name).summary(explorer=False)
+    text = render_markdown(found)
+    assert ("guaranteed with probability 90 %" in text) == (name == "guaranteed")
+    assert ("costs" in headline(found)[1]) == (name == "matrix")
+    assert "matrix" in render_html(found) or name != "matrix"
+
+
+def test_headline_is_plain(summary):
+    sentences = headline(summary)
+    assert 5 <= len(sentences) <= 6
+    tpr = summary["rates"]["tpr"]["estimate"]
+    assert f"about {fixed(1000 * tpr, 0)} are answered" in sentences[0]
+    assert any("same share of known inputs" in s for s in sentences)
+
+
+def test_words_of_checks(summary):
+    assert ratio_words(None)[0].startswith("No unlabelled rows")
+    found = dict(summary["ratio"], diagnosis=dict(summary["ratio"]["diagnosis"], findings=["few_ood_rows"]))
+    assert "Fewer than 30" in ratio_words(found)[-1]
+    off = dict(summary["reliability"], mean_risk=0.1, mean_loss=0.3, p_value=1e-9)
+    assert "too low" in risk_words(off, 0.95)[0]
+    assert "too high" in risk_words(dict(off, mean_risk=0.5), 0.95)[0]
+    assert "agrees" in risk_words(dict(off, p_value=0.4), 0.95)[0]
+
+
+def test_files_appear_whole_or_not_at_all(tmp_path, summary):
+    for extension, render in FORMATS.items():
+        target = tmp_path / f"report{extension.upper()}"
+        write(summary, target)
+        assert target.read_text(encoding="utf-8") == render(summary)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(
+        InvalidInputError, match=r"extension of a report must be one of '\.html', '\.json', '\.md', got '\.pdf'"
+    ):
+        write(summary, tmp_path / "report.pdf")
+    with pytest.raises(InvalidInputError, match="must be a dictionary made by"):
+        write({"schema": 1}, tmp_path / "other.html")
+    with pytest.raises(OSError, match="No such file"):
+        write(summary, tmp_path / "nowhere" / "report.html")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@given(st.floats(-1e6, 1e6), st.integers(0, 6))
+def test_fixed_is_half_up_and_never_minus_zero(value, digits):
+    text = fixed(value, digits).replace("\u2212", "-")
+    assert abs(float(text) - value) <= 0.5 * 10.0**-digits * (1 + 1e-9)
+    assert not re.fullmatch(r"-0(\.0*)?", text)
+
+
+@given(st.text(max_size=60))
+def test_markdown_text_starts_nothing(text):
+    out = markdown_text(text)
+    assert "\n" not in out
+    assert not re.search(r"<|>|(?<!\\)(?:\\\\)*[|`*_\[\]]", out)
+
+
+@given(st.floats(-1e3, 1e3), st.floats(1e-6, 1e4))
+def test_ticks_lie_on_the_axis(low, width):
+    axis = Axis(low, low + width, 0.0, 100.0)
+    ticks = axis.ticks()
+    assert 1 <= len(ticks) <= 12
+    assert all(0.0 <= tick["at"] <= 100.0 for tick in ticks)
+    assert len({tick["label"] for tick in ticks}) == len(ticks)
+
+
+def test_paths_break_where_values_are_missing():
+    chart = frame(0.0, 1.0, 0.0, 1.0, "x", "y")
+    assert path(chart, [0.0, 0.5, 1.0], [0.0, None, 1.0]).count("M") == 2
+    assert frame(1.0, 1.0, 2.0, 2.0, "x", "y")["x"]["ticks"]

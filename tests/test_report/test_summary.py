@@ -1,0 +1,261 @@
+"""The summary: plain, complete, and equal to what the estimator says of itself."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from poscod import POSCOD
+from poscod.exceptions import InvalidInputError
+from poscod.problem import BoundedProblem
+from poscod.ratio import _diagnose
+from poscod.report import SCHEMA, summarise
+from poscod.report._explorer import SCALES, floors, ranks, tpr_positions
+from poscod.report._words import FINDINGS
+from poscod.risk import reliability
+from poscod.selector import guaranteed_threshold, tpr_threshold
+from test_report._cases import Case, fitted
+
+
+def decoded(text):
+    return np.frombuffer(base64.b64decode(text), dtype="<f8")
+
+
+def plain_only(value):
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and plain_only(entry) for key, entry in value.items())
+    if isinstance(value, list):
+        return all(plain_only(entry) for entry in value)
+    return value is None or type(value) in (str, bool, int, float)
+
+
+def test_keys_are_the_schema_and_values_are_plain(summary):
+    assert list(summary) == list(SCHEMA)
+    assert plain_only(summary)
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_rates_are_those_of_evaluate(case, summary):
+    want = case.model.evaluate(case.X, case.y, case.X_ood)
+    free = case.model.evaluate_unlabeled(case.X, case.y, case.X_unlabeled)
+    rates = summary["rates"]
+    for key in ("tpr", "fpr", "selective_risk", "risk"):
+        assert rates[key] == getattr(want, key)._asdict(), key
+    assert rates["accepted"] == free.accepted._asdict()
+    assert rates["free_risk"]["estimate"] == free.risk.estimate
+    assert (rates["free_fpr"]["low"], rates["free_fpr"]["high"]) == (free.fpr.low, free.fpr.high)
+    assert summary["ratio"]["here"] == free.ood_prior._asdict()
+    assert summary["rates"]["loss_of_all"]["estimate"] == np.mean(case.model.predict_id(case.X) != case.y)
+
+
+def test_rules_share_the_required_tpr(case, summary):
+    by_name = {rule["name"]: rule for rule in summary["rules"]}
+    assert list(by_name) == ["poscod", "risk", "ratio", "sirc"]
+    for name, alpha in (("poscod", 0.3), ("risk", 0.0), ("ratio", 1.0)):
+        want = case.model.at(alpha=alpha).evaluate(case.X, case.y, case.X_ood)
+        assert by_name[name]["tpr"]["estimate"] == want.tpr.estimate
+        assert by_name[name]["fpr"]["estimate"] == want.fpr.estimate
+
+
+def test_what_was_fitted(case, summary):
+    model = summary["model"]
+    assert (model["alpha"], model["tpr_min"], model["threshold_kind"]) == (0.3, 0.85, "empirical")
+    assert (model["beta"], model["threshold"]) == (case.model.beta_, case.model.threshold_)
+    assert "LogisticRegression" in model["classifier"]
+    assert model["ratio"] == "CorrectedSigmoid"
+    assert summary["rows"] == {
+        "calibration": len(case.model.calibration_.codes),
+        "id": 500,
+        "ood": 220,
+        "unlabelled": 360,
+    }
+    assert summary["created"] == "2026-01-02"
+    assert summary["classes"] == ["0", "1", "2"]
+
+
+def test_no_date_is_invented(case):
+    assert case.summary(explorer=False)["created"] is None
+
+
+@pytest.mark.parametrize(
+    ("accepted", "n", "verdict"), [(980, 1000, "held"), (855, 1000, "open"), (800, 1000, "missed")]
+)
+def test_verdict_compares_the_interval_with_the_promise(case, accepted, n, verdict):
+    decisions = case.model.decide(case.X)
+    yes, no = np.flatnonzero(decisions.accept)[0], np.flatnonzero(~decisions.accept)[0]
+    chosen = np.repeat([yes, no], [accepted, n - accepted])
+    found = summarise(case.model, X=case.X[chosen], y=case.y[chosen], explorer=False)["promise"]
+    assert (found["verdict"], found["tpr"]["estimate"]) == (verdict, accepted / n)
+    assert not found["guaranteed"]
+
+
+def test_guaranteed_promise_states_its_confidence():
+    found = fitted("guaranteed").summary(explorer=False)
+    assert found["promise"]["guaranteed"]
+    assert found["promise"]["confidence"] == pytest.approx(0.9)
+    assert found["model"]["delta"] == 0.1
+
+
+def test_thresholds_that_promise_no_tpr(case):
+    """Budgets and other problems move the threshold: competitors are then asked for the TPR that comes out."""
+    moved = case.model.budget(0.4)
+    found = Case(moved, case.X, case.y, case.X_ood).summary(explorer=False)
+    assert found["promise"]["verdict"] == "none"
+    arrays = moved._arrays(moved.problem_)
+    score = arrays.risk + moved.beta_ * np.exp(arrays.log_ratio)
+    assert found["promise"]["tpr_min"] == np.mean(score <= moved.threshold_)
+    bounded = case.model.at(problem=BoundedProblem(tpr_min=0.8, fpr_max=0.05))
+    found = Case(bounded, case.X, case.y, case.X_ood).summary()
+    assert (found["model"]["problem"], found["promise"]["tpr_min"]) == ("BoundedProblem", 0.8)
+    assert found["promise"]["verdict"] != "none"
+
+
+def test_rejections_and_examples(case, summary):
+    decisions = case.model.decide(case.X)
+    group = summary["rejections"]["id"]
+    assert group["total"]["accepted"] == int(decisions.accept.sum())
+    for k, entry in enumerate(group["classes"]):
+        assert sum(entry["count"].values()) == int(np.sum(case.y == k))
+    for example in summary["examples"]:
+        if example["group"] == "id":
+            i = example["row"]
+            assert example["score"] == decisions.score[i]
+            assert example["truth"] == case.y[i]
+            if example["reason"] in ("ambiguous", "unfamiliar", "both"):
+                assert decisions.reason[i] == example["reason"]
+            else:
+                assert decisions.accept[i]
+                assert decisions.label[i] != case.y[i]
+    kinds = {(e["group"], e["reason"]) for e in summary["examples"]}
+    assert {("id", "accepted, but wrong"), ("ood", "unfamiliar"), ("unlabelled", "unfamiliar")} <= kinds
+
+
+def test_example_rows_show_the_users_columns(case):
+    frame = pd.DataFrame(case.X, columns=["height", "width"])
+    traffic = pd.DataFrame(WORLD_TRAFFIC := case.X_unlabeled[:300], columns=["height", "width"])
+    model = POSCOD(ratio=case.model.ratio, alpha=0.3, tpr_min=0.8, random_state=0).fit(frame, case.y, traffic)
+    found = summarise(model, X=frame, y=case.y, explorer=False)
+    first = found["examples"][0]
+    assert first["cells"] == {"height": case.X[first["row"], 0], "width": case.X[first["row"], 1]}
+    ids = {"ticket": [f"T{i}" for i in range(len(frame))], "width": frame["width"]}
+    found = summarise(model, X=frame, y=case.y, columns={"id": ids}, max_columns=1, n_examples=1, explorer=False)
+    assert found["examples"][0]["cells"] == {"ticket": f"T{found['examples'][0]['row']}"}
+    assert len(WORLD_TRAFFIC) == 300
+    assert not summarise(model, X=frame, y=case.y, n_examples=0, explorer=False)["examples"]
+
+
+def test_reliability_and_diagnosis(case, summary):
+    decisions = case.model.decide(case.X)
+    want = reliability(decisions.risk, decisions.label != case.y, n_bins=10)
+    assert summary["reliability"]["p_value"] == want.p_value
+    assert summary["reliability"]["bins"]["observed"] == want.observed.tolist()
+    assert summary["ratio"]["diagnosis"]["n_unlabeled"] == 360
+    assert summary["ratio"]["at_fit"]["estimate"] == case.model.ood_prior_
+
+
+def test_every_finding_has_words():
+    source = inspect.getsource(_diagnose)
+    names = set(re.findall(r'\.append\(\s*"(\w+)"\s*\)', source))
+    assert len(names) >= 6
+    assert names <= set(FINDINGS)
+
+
+def test_without_ood_and_traffic(case):
+    found = summarise(case.model, X=case.X, y=case.y)
+    assert found["rates"]["fpr"] is found["rates"]["free_fpr"] is None
+    assert found["ratio"]["diagnosis"] is None
+    assert set(found["explorer"]["groups"]) == {"calibration", "id"}
+    assert set(found["curves"]["risk"]) == {None}
+
+
+def test_without_a_ratio(case):
+    with pytest.warns(UserWarning, match="No unlabelled rows"):
+        model = POSCOD(tpr_min=0.9, random_state=0).fit(case.X, case.y)
+    found = Case(model, case.X, case.y, case.X_ood).summary()
+    assert found["ratio"] is None
+    assert [rule["name"] for rule in found["rules"]] == ["poscod", "risk"]
+
+
+def test_known_prior_has_no_interval(case):
+    found = case.summary(pi=0.25, explorer=False)
+    want = case.model.evaluate_unlabeled(case.X, case.y, case.X_unlabeled, pi=0.25)
+    assert found["rates"]["free_fpr"]["estimate"] == want.fpr.estimate
+    assert found["ratio"]["here"] == {"estimate": 0.25, "low": 0.25, "high": 0.25, "level": 0.95}
+
+
+def test_explorer_embeds_the_arrays_to_the_last_bit(case, summary):
+    decisions = case.model.decide(case.X)
+    group = summary["explorer"]["groups"]["id"]
+    np.testing.assert_array_equal(decoded(group["risk"]), decisions.risk)
+    np.testing.assert_array_equal(decoded(group["log_ratio"]), decisions.log_ratio)
+    np.testing.assert_array_equal(decoded(group["loss"]), decisions.label != case.y)
+    assert "loss" not in summary["explorer"]["groups"]["ood"]
+    kept = summary["explorer"]["groups"]["calibration"]
+    np.testing.assert_array_equal(decoded(kept["log_ratio"]), case.model.calibration_.log_ratio)
+    for name, value in (("alpha", 0.3), ("tpr_min", 0.85), ("scale", 1.0)):
+        slider = summary["explorer"][name]
+        assert slider["positions"][slider["start"]] == value
+        assert slider["positions"] == sorted(set(slider["positions"]))
+    assert summary["explorer"]["scale"]["positions"] == list(SCALES)
+
+
+def test_explorer_can_be_thinned_or_left_out(case):
+    thin = case.summary(max_points=90)["explorer"]["groups"]
+    assert (thin["id"]["rows"], thin["id"]["embedded"]) == (500, 84)  # every sixth
+    assert thin["calibration"]["embedded"] == thin["calibration"]["rows"]
+    np.testing.assert_array_equal(decoded(thin["id"]["risk"]), case.model.decide(case.X).risk[::6])
+    assert case.summary(explorer=False)["explorer"] is None
+    with pytest.raises(InvalidInputError, match="max_points"):
+        case.summary(max_points=0)
+
+
+@pytest.mark.parametrize("m", [1, 7, 60, 100, 333, 1000])
+def test_ranks_are_those_of_the_thresholds(case, m):
+    """The k-th smallest of 0, 1, ..., m - 1 is k - 1: the threshold itself says which rank Python takes."""
+    targets = tpr_positions()
+    places = np.arange(float(m))
+    got = ranks(case.model, m, targets)
+    assert got == [tpr_threshold(places, t).threshold + 1 for t in targets.tolist()]
+    promised = ranks(fitted_guaranteed(), m, targets)
+    for rank, t in zip(promised, targets.tolist(), strict=True):
+        if rank is None:
+            assert t == 1.0 or t**m > 0.1
+        else:
+            assert rank == guaranteed_threshold(places, t, delta=0.1).threshold + 1
+
+
+def fitted_guaranteed():
+    return POSCOD(threshold="guaranteed", delta=0.1)
+
+
+def test_floors_reach_the_weight():
+    weight = np.array([0.1] * 10)
+    got = floors(weight, np.array([0.3, 1.0]))
+    running = np.cumsum(weight)
+    assert [int(np.searchsorted(running, floor)) for floor in got] == [2, 9]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"class_names": ["a", "b"]}, "class_names must name 3 classes, got 2"),
+        ({"level": 1.0}, "level must be a number in"),
+        ({"pi": 0.0}, "pi must be a number in"),
+        ({"n_examples": -1}, "n_examples must be a whole number >= 0"),
+        ({"columns": {"id": {"a": [1, 2]}}}, "must have as many rows as that table"),
+    ],
+)
+def test_bad_options_are_refused(case, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        case.summary(**options)
+
+
+def test_empty_tables_are_refused(case):
+    with pytest.raises(InvalidInputError, match="The ood rows must hold at least one row"):
+        summarise(case.model, X=case.X, y=case.y, X_ood=case.X_ood[:0])
