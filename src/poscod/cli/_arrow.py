@@ -23,7 +23,7 @@ from poscod.exceptions import InvalidInputError, PoscodError
 GAPS = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null"]
 """What counts as a gap in a CSV column of numbers."""
 _CSV_BLOCK = 4 << 20
-_READ_BUFFER = 1 << 20
+_READ_BUFFER = 1 << 17
 
 
 def arrow(module: str = "pyarrow") -> Any:
@@ -182,10 +182,10 @@ class _Inferred:
             return
         found = _cells_are(values)
         merged = {self.state, found} - {""}
-        if len(merged) == 1:
-            self.state = found
-        elif merged == {"int", "float"}:
+        if merged == {"int", "float"}:
             self.state = "float"
+        elif len(merged) == 1 and found != "text":
+            self.state = found
         else:
             self.state, self.remark = "text", _where(cells, start, self.state)
 

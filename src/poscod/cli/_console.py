@@ -22,7 +22,7 @@ import numpy as np
 
 from poscod.exceptions import PoscodError
 
-__all__ = ["Console", "add_output_options", "plain"]
+__all__ = ["Console", "add_output_options", "percent", "plain"]
 
 _PATIENCE = 2.0
 """Seconds before progress is shown."""
@@ -195,3 +195,22 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def percent(share: float) -> str:
+    """Return a share as a text with one decimal.
+
+    Parameters
+    ----------
+    share : float
+
+    Returns
+    -------
+    text : str
+
+    Examples
+    --------
+    >>> percent(0.0312), percent(float("nan"))
+    ('3.1 %', 'not known')
+    """
+    return "not known" if math.isnan(share) else f"{100.0 * share:.1f} %"

@@ -1,5 +1,7 @@
 """From the words on the command line to a command, and from an error to one sentence.
 
+Convention: whatever goes wrong with the input ends in one line on standard error, ``poscod: error: ...``, and exit code 2.
+
 SPDX-License-Identifier: BSD-3-Clause
 """
 
@@ -8,16 +10,35 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
 
-from poscod.exceptions import PoscodError
+from poscod.exceptions import PoscodError, PoscodWarning
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "fit": "learn when not to answer, from labelled rows and unlabelled traffic",
+    "predict": "answer or abstain on new rows",
+    "completion": "print a script that completes commands and options in your shell",
+}
 """Name of each command and what it does; the one list that help, completion, tests and docs read."""
+
+_DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        """Write one line and leave with exit code 2."""
+        sys.stderr.write(f"poscod: error: {' '.join(message.split())}; see `{self.prog} --help`.\n")
+        sys.exit(2)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -27,16 +48,30 @@ def build_parser() -> argparse.ArgumentParser:
     -------
     parser : argparse.ArgumentParser
     """
-    parser = argparse.ArgumentParser(
-        prog="poscod", description="Classifiers that know when not to answer.", allow_abbrev=False
+    parser = Parser(
+        prog="poscod",
+        description="Classifiers that know when not to answer.",
+        epilog="Start with `poscod fit --help`.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"poscod {sys.modules['poscod'].__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
         module = importlib.import_module(f"poscod.cli._{name}")
-        command = commands.add_parser(name, help=text, description=module.__doc__, allow_abbrev=False)
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=_description(module),
+            epilog=_examples(module),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
         module.add_arguments(command)
+        # After the command, too: that is where people put it. SUPPRESS keeps what was said before the command.
+        command.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+        )
         command.set_defaults(run=module.run)
     return parser
 
@@ -57,18 +92,63 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
+        if getattr(args, "quiet", False):
+            warnings.simplefilter("ignore", PoscodWarning)
         try:
             args.run(args)
+            sys.stdout.flush()
         except BrokenPipeError:  # the reader of our output, such as `head`, has gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        except (PoscodError, OSError) as error:
+        except PoscodError as error:
             return _fail(args, str(error), 2)
+        except OSError as error:
+            return _fail(args, os_sentence(error), 2)
+        except MemoryError:
+            return _fail(args, "there is not enough memory for this input: use fewer rows or columns.", 2)
         except KeyboardInterrupt:
             return _fail(args, "interrupted; nothing was written.", 130)
         except Exception as error:
             return _fail(args, f"{type(error).__name__}: {error} (a fault of poscod; --debug shows where)", 1)
     return 0
+
+
+def os_sentence(error: OSError) -> str:
+    """Say in a sentence what the system refused.
+
+    Parameters
+    ----------
+    error : OSError
+
+    Returns
+    -------
+    sentence : str
+
+    Examples
+    --------
+    >>> os_sentence(FileNotFoundError(2, "No such file or directory", "a.csv"))
+    'cannot use a.csv: no such file or directory.'
+    """
+    if error.strerror is None:
+        return str(error) or type(error).__name__
+    reason = error.strerror[:1].lower() + error.strerror[1:]
+    if error.filename is None:
+        return f"the output could not be written: {reason}."
+    path = Path(os.fsdecode(error.filename))
+    if draft := _DRAFT.fullmatch(path.name):  # people know the file by its own name, not by that of its draft
+        path = path.with_name(draft[1])
+    return f"cannot use {path}: {reason}."
+
+
+def _description(module: ModuleType) -> str:
+    """Return what a command's docstring says to its users: everything before the convention."""
+    text = (module.__doc__ or "").partition("\nConvention:")[0].partition("\nSPDX")[0]
+    return "\n\n".join(textwrap.fill(" ".join(part.split()), 100) for part in text.strip().split("\n\n"))
+
+
+def _examples(module: ModuleType) -> str | None:
+    lines = getattr(module, "EXAMPLES", ())
+    return "examples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None
 
 
 def _fail(args: argparse.Namespace, sentence: str, code: int) -> int:

@@ -149,6 +149,8 @@ def check_output(path: str | os.PathLike[str] | None, inputs: Sequence[str | os.
     target = Path(path)
     if not target.absolute().parent.is_dir():
         raise InvalidInputError(f"cannot write {target}: the folder {target.parent} does not exist; create it first.")
+    if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
+        raise InvalidInputError(f"cannot write {target}: the folder {target.parent} may not be written to.")
     if target.is_dir():
         raise InvalidInputError(f"cannot write {target}: it is a folder; give the name of a file.")
     for source in inputs:

@@ -2,11 +2,13 @@
 
 `read_openood`, `read_openood_v1` and `read_fd_shifts` import what peers wrote, `read_activations` and
 `read_parquet_activations` plain arrays and tables. Scores become uncertainties (higher = reject sooner) once, on import,
-and the caller says which direction the file has. Pickles are read by `read_pickle`, which executes nothing.
+and the caller says which direction the file has. Pickles are read by `read_pickle`, which executes nothing. `load_open_digits` is real data that
+needs no file.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
 
+from poscod.datasets._digits import OpenDigits, load_open_digits
 from poscod.datasets._fd_shifts import read_fd_shifts
 from poscod.datasets._openood import read_openood, read_openood_v1
 from poscod.datasets._pickles import read_pickle
@@ -14,8 +16,10 @@ from poscod.datasets._plain import read_activations, read_parquet_activations
 from poscod.datasets._tables import ScoreTable, check_aligned
 
 __all__ = [
+    "OpenDigits",
     "ScoreTable",
     "check_aligned",
+    "load_open_digits",
     "read_activations",
     "read_fd_shifts",
     "read_openood",

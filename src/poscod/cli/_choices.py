@@ -1,0 +1,102 @@
+"""What ``poscod fit`` offers by name: classifiers, ratios, losses from files, reject labels.
+
+Convention: one mapping per family; a name that is not in it is refused with the names that are.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from poscod._validation import check_choice
+from poscod.cli._tables import listed, open_table
+from poscod.exceptions import InvalidInputError
+from poscod.problem import LOSSES
+from poscod.ratio import CorrectedSigmoid
+
+
+def _boosting() -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(random_state=0)
+
+
+def _forest() -> Any:
+    from sklearn.ensemble import RandomForestClassifier
+
+    return RandomForestClassifier(n_estimators=200, min_samples_leaf=2, random_state=0)
+
+
+def _lda() -> Any:
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    return LinearDiscriminantAnalysis()
+
+
+def _naive_bayes() -> Any:
+    from sklearn.naive_bayes import GaussianNB
+
+    return GaussianNB()
+
+
+CLASSIFIERS: dict[str, Callable[[], Any]] = {
+    "logistic": lambda: None,  # the estimator's own default: scaled columns, then logistic regression
+    "boosting": _boosting,
+    "forest": _forest,
+    "lda": _lda,
+    "naive_bayes": _naive_bayes,
+}
+"""Name of a classifier to a function that makes it."""
+
+RATIOS: dict[str, Callable[[], Any]] = {
+    "strong": CorrectedSigmoid,
+    "linear": lambda: CorrectedSigmoid("paper", l2="cv"),
+}
+"""Name of a ratio to a function that makes it: the best default, and the fast one."""
+
+
+def reject_label_of(text: str | None, classes: list[Any]) -> Any:
+    """Return a reject label of the type of the classes that is none of them."""
+    texts = isinstance(classes[0], str)
+    if text is None:
+        label: Any = "rejected" if texts else -1
+    elif texts:
+        label = text
+    else:
+        try:
+            label = int(text)
+        except ValueError:
+            raise InvalidInputError(
+                f"--reject-label must be a whole number, as the classes are, got {text!r}."
+            ) from None
+    if label in classes:
+        raise InvalidInputError(f"--reject-label must be none of the classes, got {label!r}: choose another one.")
+    return label
+
+
+def loss_of(path: str, classes: list[Any]) -> str | NDArray[Any]:
+    """Return the name of a loss, or read it from a table: named columns are answers, rows are truths in the same order or under their names."""
+    if not Path(path).suffix:
+        return check_choice(path, "--loss", {name: name for name in LOSSES})
+    table = open_table(path)
+    rows = table.read()
+    answers = [name for name, column in table.columns.items() if column.kind == "number"]
+    names = [str(label) for label in classes]
+    if sorted(answers) != sorted(names):
+        raise InvalidInputError(
+            f"{path} must have one column of numbers per class ({listed(names)}), got {listed(answers) or 'none'}."
+        )
+    texts = [name for name, column in table.columns.items() if column.kind == "text"]
+    truths = [str(value) for value in rows[texts[0]].tolist()] if texts else answers
+    if sorted(truths) != sorted(names) or rows.n_rows != len(names):
+        raise InvalidInputError(
+            f"{path} must have one row per class ({len(names)}), in the order of its columns or named in a column of texts, got "
+            f"{rows.n_rows} rows."
+        )
+    matrix = rows.matrix(names)
+    return matrix[[truths.index(name) for name in names]]

@@ -1,0 +1,206 @@
+"""Learn when not to answer, from labelled rows and from unlabelled traffic, and save the model.
+
+LABELLED holds rows of the known classes with a column that names the class. UNLABELLED holds inputs as they arrive in use:
+nobody needs to say which of them are unknown. Tables are CSV, Parquet, Arrow, NPY or NPZ files.
+
+Convention: columns are chosen by `poscod.cli._inputs`; everything else is an argument of `poscod.POSCOD`.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._validation import check_choice
+from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, reject_label_of
+from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._inputs import Inputs, add_input_options
+from poscod.cli._models import promise
+from poscod.cli._tables import check_output, open_table
+from poscod.estimator import POSCOD
+from poscod.exceptions import InvalidInputError, PoscodWarning
+
+EXAMPLES = (
+    "poscod fit labelled.parquet unlabelled.parquet --target label -o model.poscod",
+    "poscod fit known.csv log.csv --target class --features 'f_*' --alpha 0.3 --tpr-min 0.9 -o model.poscod",
+    "poscod fit held_out.npz log.npz --target label --logits logits --embedding features -o model.poscod",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("labelled", help="table of labelled rows")
+    parser.add_argument("unlabelled", help="table of unlabelled traffic")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="model file to write, e.g. model.poscod")
+    add_input_options(parser)
+    what = parser.add_argument_group("what is asked")
+    what.add_argument(
+        "--alpha", type=float, default=0.5, help="relative cost of accepting an OOD input, 0 to 1 (default: 0.5)"
+    )
+    what.add_argument(
+        "--tpr-min", type=float, default=0.95, help="share of ID inputs that must be accepted (default: 0.95)"
+    )
+    what.add_argument(
+        "--loss",
+        default="zero_one",
+        metavar="LOSS",
+        help="zero_one, absolute (ordered classes), or a CSV file with one named column and one row per class: row = truth, "
+        "column = answer (default: zero_one)",
+    )
+    what.add_argument(
+        "--threshold",
+        default="empirical",
+        help="empirical: tpr-min on average; guaranteed: at least tpr-min with probability 1 - delta (default: empirical)",
+    )
+    what.add_argument("--delta", type=float, default=0.05, help="error probability of a guarantee (default: 0.05)")
+    what.add_argument(
+        "--reject-label",
+        metavar="LABEL",
+        help="prediction of a rejected row (default: -1, or 'rejected' where classes are texts)",
+    )
+    how = parser.add_argument_group("how it is learned")
+    how.add_argument(
+        "--classifier",
+        default="logistic",
+        help=f"one of {', '.join(CLASSIFIERS)} (default: logistic, on scaled columns)",
+    )
+    how.add_argument(
+        "--ratio",
+        default="strong",
+        help="strong: best; linear: the paper's log-linear ratio, which decides many times faster (default: strong)",
+    )
+    how.add_argument(
+        "--calibration",
+        type=_number,
+        default=0.5,
+        metavar="SHARE",
+        help="share of labelled rows kept from the classifier, or a number of folds (default: 0.5)",
+    )
+    how.add_argument("--seed", type=int, default=0, help="seed of the random splits (default: 0)")
+    add_output_options(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Fit and save a model."""
+    console = Console.of(args)
+    check_output(args.output, [args.labelled, args.unlabelled])
+    if (
+        Path(args.labelled).exists()
+        and Path(args.unlabelled).exists()
+        and Path(args.labelled).samefile(args.unlabelled)
+    ):
+        raise InvalidInputError(
+            f"{args.unlabelled} is given as labelled and as unlabelled: the unlabelled rows must be traffic of their own."
+        )
+    classifier = check_choice(args.classifier, "--classifier", CLASSIFIERS)()
+    ratio = check_choice(args.ratio, "--ratio", RATIOS)()
+    labelled, unlabelled = open_table(args.labelled), open_table(args.unlabelled)
+    inputs = Inputs.choose(args, labelled)
+    X = inputs.read(labelled)
+    inputs = inputs.measured(X)
+    traffic = inputs.read(unlabelled)
+    y = inputs.labels(labelled)
+    _refuse_copies(X, traffic, args)
+    classes = _classes(y, inputs)
+    if inputs.logits and args.classifier != "logistic":
+        raise InvalidInputError(
+            "--classifier trains a classifier, and --logits or --probabilities bring one: choose one."
+        )
+    model = POSCOD(
+        classifier,
+        ratio,
+        alpha=args.alpha,
+        tpr_min=args.tpr_min,
+        loss=loss_of(args.loss, classes),
+        threshold=args.threshold,
+        delta=args.delta,
+        calibration=args.calibration,
+        reject_label=reject_label_of(args.reject_label, classes),
+        random_state=args.seed,
+    )
+    with console.working("fitting"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PoscodWarning)
+        model.fit(X, y, X_unlabeled=traffic)
+    model.columns_ = inputs.record()
+    found = [str(w.message) for w in caught if issubclass(w.category, PoscodWarning)] + _findings(model)
+    document = _document(model, inputs, (len(y), len(traffic)), args)
+    model.save(args.output)
+    console.answer({**document, "warnings": found}, *_story(model, document, found))
+
+
+def _number(text: str) -> float | int:
+    return int(text) if text.isdigit() else float(text)
+
+
+def _refuse_copies(X: Any, traffic: Any, args: argparse.Namespace) -> None:
+    """Refuse traffic that is a copy of the labelled rows: nothing could be learned, and the file was surely mixed up."""
+    one, two = (rows.logits if hasattr(rows, "logits") else rows for rows in (X, traffic))
+    if np.array_equal(one, two):
+        raise InvalidInputError(
+            f"{args.unlabelled} holds exactly the rows of {args.labelled}: the unlabelled rows must be traffic of their own."
+        )
+
+
+def _classes(y: NDArray[Any], inputs: Inputs) -> list[Any]:
+    """Return the classes as people know them, in the model's order."""
+    if inputs.classes:
+        return list(inputs.classes)
+    return np.unique(y).tolist()
+
+
+def _findings(model: POSCOD) -> list[str]:
+    """Say in words what is doubtful about g; more is checked by `poscod evaluate` on fresh traffic."""
+    if model.ratio_ is None or not getattr(model.ratio_, "gate_open_", True):
+        return []
+    low, high = model.ratio_.ood_prior_interval(0.95)
+    found = []
+    if low == 0.0:
+        found.append("the unlabelled rows may hold no OOD inputs at all (the interval of their share starts at 0).")
+    if high - low > 0.5:
+        found.append(
+            f"the share of OOD inputs is hardly known ({percent(low)} to {percent(high)}): add unlabelled rows."
+        )
+    return found
+
+
+def _document(model: POSCOD, inputs: Inputs, n: tuple[int, int], args: argparse.Namespace) -> dict[str, Any]:
+    low, high = (0.0, 1.0) if model.ratio_ is None else model.ratio_.ood_prior_interval(0.95)
+    return {
+        "command": "fit",
+        "model": str(args.output),
+        "labelled": {"file": str(args.labelled), "rows": n[0]},
+        "unlabelled": {"file": str(args.unlabelled), "rows": n[1]},
+        "features": list(inputs.features),
+        "logits": list(inputs.logits),
+        "classes": _classes(model.classes_, inputs),
+        "ood_share": {"estimate": model.ood_prior_, "low": low, "high": high, "level": 0.95},
+        "alpha": model.alpha,
+        "tpr_min": model.tpr_min,
+        "beta": model.beta_,
+        "threshold": model.threshold_,
+        "calibration_rows": len(model.calibration_.codes),
+        "promise": promise(model),
+        "reject_label": model.reject_label,
+    }
+
+
+def _story(model: POSCOD, document: dict[str, Any], found: list[str]) -> list[str]:
+    share, inputs = document["ood_share"], document["features"] + document["logits"]
+    classifier = "its logits are given" if document["logits"] else "a classifier was trained"
+    return [
+        f"Read {document['labelled']['rows']:,} labelled rows of {len(document['classes'])} classes and "
+        f"{document['unlabelled']['rows']:,} unlabelled rows; {len(inputs)} input columns, {classifier}.",
+        f"Estimated share of OOD inputs among the unlabelled rows: {percent(share['estimate'])} (95 % interval {percent(share['low'])} to "
+        f"{percent(share['high'])}).",
+        f"Rule: accept where r + {model.beta_:.4g} g <= {model.threshold_:.4g} (alpha = {model.alpha:g}, tpr_min = {model.tpr_min:g}).",
+        document["promise"],
+        *(f"Note: {text}" for text in found),
+        f"Saved: {document['model']}",
+    ]

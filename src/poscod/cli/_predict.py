@@ -1,0 +1,109 @@
+"""Answer or abstain on new rows, with the reason for every rejection.
+
+The columns that the model was fitted on are found by name, in any order. All columns of the input are kept, and these are added:
+label (the classifier's answer), accept, reason, risk, log_ratio, score, and prediction (the label, or the reject label).
+
+Convention: rows are read, decided and written in blocks, so that memory does not grow with the file.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import fields
+from typing import Any
+
+from numpy.typing import NDArray
+
+from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._inputs import Inputs
+from poscod.cli._models import add_model_options, load_model
+from poscod.cli._tables import Table, TableWriter, check_output, listed, open_table
+from poscod.decision import REASONS, Decisions
+from poscod.exceptions import InvalidInputError
+
+EXAMPLES = (
+    "poscod predict model.poscod new.parquet -o decisions.parquet",
+    "poscod predict model.poscod new.csv --only-decisions -o - | head",
+)
+
+BLOCK = 16384
+"""Rows that are decided at a time."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_model_options(parser)
+    parser.add_argument("table", help="table of new rows")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="table of decisions to write; - is CSV on standard output"
+    )
+    parser.add_argument(
+        "--only-decisions", action="store_true", help="do not copy the columns of the input (the id column is kept)"
+    )
+    parser.add_argument("--prefix", default="", metavar="TEXT", help="put before the names of the added columns")
+    add_output_options(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Decide on the rows of a table."""
+    console = Console.of(args)
+    check_output(args.output, [args.model, args.table])
+    model, table = load_model(args), open_table(args.table)
+    inputs = Inputs.of_model(model, table)
+    inputs.check(table)
+    kept = _kept(table, inputs, args)
+    reasons: Counter[str] = Counter()
+    with TableWriter(args.output) as file, console.progress("deciding", table.n_rows) as advance:
+        for block in table.chunks(BLOCK, list(dict.fromkeys([*kept, *inputs.names]))):
+            decisions = model.decide(inputs.rows(block))
+            added = decision_columns(decisions, inputs, model.reject_label)
+            file.write({**{name: block.raw(name) for name in kept}, **{args.prefix + k: v for k, v in added.items()}})
+            reasons.update(decisions.reason.tolist())
+            advance(block.n_rows)
+    total, accepted = sum(reasons.values()), reasons["accepted"]
+    counts = {reason: reasons[reason] for reason in REASONS}
+    rejected = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if reason != "accepted")
+    console.answer(
+        {"command": "predict", "rows": total, "output": str(args.output), "accepted": accepted, "reasons": counts},
+        f"{total:,} rows: {accepted:,} accepted ({percent(accepted / total)}), {total - accepted:,} rejected ({rejected}).",
+        f"Written: {args.output}",
+    )
+
+
+def decision_columns(decisions: Decisions, inputs: Inputs, reject_label: Any) -> dict[str, NDArray[Any]]:
+    """Return decisions as columns of a table, with the labels that people know and the prediction.
+
+    Parameters
+    ----------
+    decisions : Decisions
+    inputs : Inputs
+    reject_label : object
+        Prediction of a rejected row.
+
+    Returns
+    -------
+    columns : dict of str to ndarray
+    """
+    columns = {field.name: getattr(decisions, field.name) for field in fields(decisions)}
+    columns["label"] = inputs.names_of(decisions.label)
+    named = Decisions(**columns)
+    prediction = named.predictions(reject_label)
+    # A model saved from Python may mix numbers and texts, which no column can.
+    columns["prediction"] = prediction.astype(str) if prediction.dtype == object else prediction
+    return columns
+
+
+def _kept(table: Table, inputs: Inputs, args: argparse.Namespace) -> list[str]:
+    """Return the columns of the input that are written, and refuse names that would stand twice."""
+    names = [inputs.id] if args.only_decisions else table.columns
+    kept = [name for name in names if name in table.columns]
+    added = {args.prefix + name for name in (*(field.name for field in fields(Decisions)), "prediction")}
+    if twice := [name for name in kept if name in added]:
+        raise InvalidInputError(
+            f"{table.path} already has the column{'s' * (len(twice) > 1)} {listed(twice)}: put something before the names of the "
+            "added columns, e.g. --prefix poscod_, or use --only-decisions."
+        )
+    return kept

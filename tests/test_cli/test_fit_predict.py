@@ -1,0 +1,294 @@
+"""Fit and predict as a user does, on every format, and what a model remembers of its columns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import poscod
+from poscod import POSCOD, Activations
+from poscod.cli._tables import open_table
+from test_cli._world import SIZES, columns_of, write_table
+
+CHOSEN = ["--target", "animal", "--id", "row", "--features", "größe", "--features", "width"]
+ADDED = ["label", "accept", "reason", "risk", "log_ratio", "score", "prediction"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_two_tables_to_decisions(shell, tables, tmp_path, suffix):
+    model, decisions = tmp_path / "model.poscod", tmp_path / f"decisions{suffix}"
+    fit = shell(
+        "fit", f"{tables}/labelled{suffix}", f"{tables}/unlabelled{suffix}", *CHOSEN, "--tpr-min", "0.9", "-o", model
+    )
+    assert fit.code == 0, fit.err
+    lines = fit.out.splitlines()
+    assert (
+        lines[0]
+        == "Read 480 labelled rows of 2 classes and 240 unlabelled rows; 2 input columns, a classifier was trained."
+    )
+    assert lines[1].startswith("Estimated share of OOD inputs among the unlabelled rows: ")
+    assert lines[-1] == f"Saved: {model}"
+    predict = shell("predict", model, f"{tables}/ood{suffix}", "-o", decisions)
+    assert predict.code == 0, predict.err
+    new, old = open_table(decisions), open_table(f"{tables}/ood{suffix}")
+    assert list(new.columns) == [*old.columns, *ADDED]
+    rows = new.read()
+    for name, values in old.read().items():
+        assert np.array_equal(rows[name], values)
+    loaded = POSCOD.load(model)
+    direct = loaded.decide(np.column_stack([rows["größe"], rows["width"]]))
+    assert rows["label"].tolist() == direct.label.tolist()
+    assert np.array_equal(rows["accept"], direct.accept)
+    assert rows["reason"].tolist() == direct.reason.tolist()
+    assert np.array_equal(rows["score"], direct.score)
+    assert set(rows["prediction"][~rows["accept"]]) == {"rejected"}
+    assert rows["accept"].mean() < 0.2
+    assert f"{SIZES['ood']} rows: {int(rows['accept'].sum())} accepted" in predict.out
+
+
+def test_npy_has_numbered_columns(shell, tables, tmp_path):
+    labelled, traffic = columns_of("labelled"), columns_of("unlabelled")
+    np.save(tmp_path / "known.npy", np.column_stack([labelled["größe"], labelled["width"], labelled["code"]]))
+    np.save(tmp_path / "log.npy", np.column_stack([traffic["größe"], traffic["width"]]))
+    assert shell("fit", tmp_path / "known.npy", tmp_path / "log.npy", "--target", "2", "-o", tmp_path / "m").code == 0
+    assert shell("predict", tmp_path / "m", tmp_path / "log.npy", "-o", tmp_path / "out.npy").code == 0
+    table = np.load(tmp_path / "out.npy", allow_pickle=False)
+    assert table.dtype.names == ("0", "1", *ADDED)
+    assert set(np.unique(table["prediction"])) == {-1, 0, 1}
+
+
+def test_blocks_do_not_change_decisions(shell, model_file, tables, tmp_path, monkeypatch):
+    from poscod.cli import _predict
+
+    assert shell("predict", model_file, f"{tables}/log.parquet", "-o", tmp_path / "whole.parquet").code == 0
+    monkeypatch.setattr(_predict, "BLOCK", 7)
+    assert shell("predict", model_file, f"{tables}/log.parquet", "-o", tmp_path / "blocks.parquet").code == 0
+    whole, blocks = (pq.read_table(tmp_path / f"{name}.parquet").to_pydict() for name in ("whole", "blocks"))
+    # The last bit of a matrix product may depend on the number of rows.
+    assert np.allclose(whole.pop("score"), blocks.pop("score"), rtol=1e-9)
+    assert np.allclose(whole.pop("risk"), blocks.pop("risk"), rtol=1e-9)
+    assert np.allclose(whole.pop("log_ratio"), blocks.pop("log_ratio"), rtol=1e-9)
+    assert whole == blocks
+
+
+def test_columns_are_found_by_name_in_any_order(shell, model_file, tmp_path):
+    columns = columns_of("ood")
+    shuffled = {"extra": np.arange(SIZES["ood"]), "width": columns["width"], "größe": columns["größe"]}
+    write_table(tmp_path / "a.csv", {name: columns[name] for name in ("größe", "width")})
+    write_table(tmp_path / "b.parquet", shuffled)
+    for name in ("a.csv", "b.parquet"):
+        assert shell("predict", model_file, tmp_path / name, "-o", tmp_path / f"out-{name}").code == 0
+    one, two = (open_table(tmp_path / f"out-{name}").read(["score"])["score"] for name in ("a.csv", "b.parquet"))
+    assert np.array_equal(one, two)
+
+
+def test_only_decisions_keeps_the_id(shell, model_file, tables, tmp_path):
+    run = shell("predict", model_file, f"{tables}/test.csv", "--only-decisions", "-o", tmp_path / "out.csv", "--quiet")
+    assert (run.code, run.out) == (0, "")
+    assert list(open_table(tmp_path / "out.csv").columns) == ["row", *ADDED]
+
+
+def test_decisions_on_standard_output(model_file, tables, tmp_path):
+    words = ["predict", str(model_file), f"{tables}/ood.csv", "--only-decisions", "-o", "-"]
+    run = subprocess.run([sys.executable, "-m", "poscod", *words], capture_output=True, text=True, check=True)
+    (tmp_path / "out.csv").write_text(run.stdout)
+    assert open_table(tmp_path / "out.csv").n_rows == SIZES["ood"]
+    assert "accepted" in run.stderr
+
+
+def test_json_is_one_document(shell, tables, tmp_path):
+    model = tmp_path / "m.poscod"
+    fit = shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, "-o", model, "--json")
+    document = json.loads(fit.out)
+    assert document["classes"] == ["cat", "dog"]
+    assert document["features"] == ["größe", "width"]
+    assert document["labelled"]["rows"] == 480
+    assert 0.1 < document["ood_share"]["estimate"] < 0.5
+    predict = shell("predict", model, f"{tables}/ood.csv", "-o", tmp_path / "out.csv", "--json")
+    document = json.loads(predict.out)
+    assert sum(document["reasons"].values()) == document["rows"] == SIZES["ood"]
+
+
+def test_options_reach_the_estimator(shell, tables, tmp_path):
+    (tmp_path / "loss.csv").write_text("truth,dog,cat\ndog,0,4\ncat,1,0\n")
+    words = [
+        "--alpha",
+        "0.3",
+        "--tpr-min",
+        "0.8",
+        "--threshold",
+        "guaranteed",
+        "--delta",
+        "0.1",
+        "--loss",
+        tmp_path / "loss.csv",
+    ]
+    words += [
+        "--calibration",
+        "0.6",
+        "--seed",
+        "5",
+        "--reject-label",
+        "none",
+        "--ratio",
+        "linear",
+        "--classifier",
+        "lda",
+    ]
+    run = shell(
+        "fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, *words, "-o", tmp_path / "m", "--quiet"
+    )
+    assert (run.code, run.out) == (0, ""), run.err
+    model = POSCOD.load(tmp_path / "m")
+    assert (model.alpha, model.tpr_min, model.threshold, model.delta) == (0.3, 0.8, "guaranteed", 0.1)
+    assert (model.calibration, model.random_state, model.reject_label) == (0.6, 5, "none")
+    assert model.problem_.loss == ((0.0, 1.0), (4.0, 0.0))  # rows and columns in the order of the classes: cat, dog
+    assert model.ratio.recipe == "paper"
+    assert type(model.classifier_).__name__ == "LinearDiscriminantAnalysis"
+
+
+def test_all_columns_of_numbers_are_features_by_default(shell, tables, tmp_path):
+    words = ["--target", "animal", "--exclude", "logit_*", "--exclude", "code", "-o", tmp_path / "m.poscod", "--json"]
+    run = shell("fit", f"{tables}/labelled.npz", f"{tables}/unlabelled.npz", *words)
+    assert run.code == 0, run.err
+    assert json.loads(run.out)["features"] == ["größe", "width", "features"]
+    assert POSCOD.load(tmp_path / "m.poscod").n_features_in_ == 4
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz"])
+def test_an_embedding_is_a_column_of_lists(shell, tables, tmp_path, suffix):
+    words = ["--target", "animal", "--embedding", "features", "-o", tmp_path / "m.poscod"]
+    assert shell("fit", f"{tables}/labelled{suffix}", f"{tables}/unlabelled{suffix}", *words).code == 0
+    assert POSCOD.load(tmp_path / "m.poscod").n_features_in_ == 2
+    assert shell("predict", tmp_path / "m.poscod", f"{tables}/ood{suffix}", "-o", tmp_path / f"out{suffix}").code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "target"), [("--logits", "animal"), ("--logits", "code"), ("--probabilities", "animal")]
+)
+def test_a_classifier_that_lives_elsewhere(shell, tables, tmp_path, option, target):
+    """No classifier is trained: the answers are those of the given logits, under the names in their columns."""
+    files = {}
+    for name in ("labelled", "unlabelled", "ood"):
+        columns = columns_of(name)
+        logits = np.column_stack([columns["logit_cat"], columns["logit_dog"]])
+        p = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+        columns |= {"p_cat": p[:, 0], "p_dog": p[:, 1]}
+        files[name] = write_table(tmp_path / f"{name}.parquet", columns)
+    glob = "logit_*" if option == "--logits" else "p_*"
+    classes = ["--classes", "0,1"] if target == "code" else []
+    words = ["--target", target, option, glob, *classes, "--embedding", "features", "-o", tmp_path / "m.poscod"]
+    run = shell("fit", files["labelled"], files["unlabelled"], *words)
+    assert run.code == 0, run.err
+    assert "its logits are given" in run.out
+    assert shell("predict", tmp_path / "m.poscod", files["ood"], "-o", tmp_path / "out.parquet").code == 0
+    rows = open_table(tmp_path / "out.parquet").read()
+    names = ["0", "1"] if target == "code" else ["cat", "dog"]
+    assert rows["label"].tolist() == [
+        names[int(dog > cat)] for cat, dog in zip(rows["logit_cat"], rows["logit_dog"], strict=True)
+    ]
+    assert set(rows["prediction"]) <= {*names, "rejected"}
+
+
+def test_logits_as_one_column_of_lists(shell, tmp_path):
+    for name in ("labelled", "unlabelled"):
+        columns = columns_of(name)
+        logits = {"z": np.column_stack([columns["logit_cat"], columns["logit_dog"]])}
+        write_table(tmp_path / f"{name}.npz", {**columns, **logits})
+    words = [
+        "fit",
+        tmp_path / "labelled.npz",
+        tmp_path / "unlabelled.npz",
+        "--logits",
+        "z",
+        "-o",
+        tmp_path / "m.poscod",
+    ]
+    assert shell(*words, "--target", "code").code == 0
+    assert POSCOD.load(tmp_path / "m.poscod").classes_.tolist() == [0, 1]
+    refused = shell(*words, "--target", "animal")
+    assert refused.code == 2
+    assert "pass --classes A,B,..." in refused.err
+    assert shell(*words, "--target", "animal", "--classes", "cat,dog").code == 0
+
+
+@pytest.mark.parametrize("classifier", ["forest", "boosting", "naive_bayes"])
+def test_types_that_are_not_trusted_are_named_with_their_option(shell, tables, tmp_path, classifier):
+    model = tmp_path / "m.poscod"
+    words = ["--classifier", classifier, "--ratio", "linear", "-o", model]
+    assert shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, *words).code == 0
+    predict = ["predict", model, f"{tables}/ood.csv", "-o", tmp_path / "out.csv"]
+    run = shell(*predict)
+    if classifier == "naive_bayes":
+        assert run.code == 0
+        return
+    assert run.code == 2
+    options = run.err[run.err.index("--trust") :].split()
+    assert shell(*predict, *options).code == 0
+
+
+def test_models_saved_from_python(shell, tmp_path):
+    """Without a record of columns: names of a data frame, all numbers in order, or features and logits."""
+    labelled, traffic, ood = (columns_of(name) for name in ("labelled", "unlabelled", "ood"))
+    X, U = (np.column_stack([c["größe"], c["width"]]) for c in (labelled, traffic))
+    POSCOD(random_state=0).fit(X, labelled["animal"], X_unlabeled=U).save(tmp_path / "plain.poscod")
+    write_table(tmp_path / "new.csv", {name: ood[name] for name in ("row", "größe", "width")})
+    assert shell("predict", tmp_path / "plain.poscod", tmp_path / "new.csv", "-o", tmp_path / "a.csv").code == 0
+    assert set(open_table(tmp_path / "a.csv").read()["prediction"]) <= {"cat", "dog", "-1"}
+    write_table(tmp_path / "wide.csv", {name: ood[name] for name in ("größe", "width", "logit_cat")})
+    refused = shell("predict", tmp_path / "plain.poscod", tmp_path / "wide.csv", "-o", tmp_path / "b.csv")
+    assert refused.code == 2
+    assert "3 features" in refused.err
+
+    def network(columns):
+        return Activations(columns["features"], np.column_stack([columns["logit_cat"], columns["logit_dog"]]))
+
+    POSCOD(random_state=0).fit(network(labelled), labelled["code"], X_unlabeled=network(traffic)).save(
+        tmp_path / "net.poscod"
+    )
+    network(ood).save(tmp_path / "new.npz")
+    assert shell("predict", tmp_path / "net.poscod", tmp_path / "new.npz", "-o", tmp_path / "c.npz").code == 0
+    assert list(open_table(tmp_path / "c.npz").columns) == ["features", "logits", *ADDED]
+
+
+def test_version_and_help(shell):
+    assert shell("--version").out == f"poscod {poscod.__version__}\n"
+    for command in ("fit", "predict", "completion"):
+        run = shell(command, "--help")
+        assert run.code == 0
+        assert "examples:\n  poscod " + command in run.out
+        assert "Convention" not in run.out
+        assert "SPDX" not in run.out
+    assert "poscod fit --help" in shell("--help").out
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "tcsh"])
+def test_completion_knows_commands_and_options(shell, name):
+    run = shell("completion", name)
+    assert run.code == 0
+    assert "predict" in run.out
+    assert "tpr-min" in run.out
+
+
+def test_bash_completion_works_in_bash(shell, tmp_path):
+    (tmp_path / "poscod.bash").write_text(shell("completion", "bash").out)
+    script = (
+        f"source {tmp_path}/poscod.bash; COMP_WORDS=(poscod pre); COMP_CWORD=1; COMP_LINE='poscod pre'; COMP_POINT=10;"
+        " $(complete -p poscod | sed 's/.*-F \\([^ ]*\\).*/\\1/') poscod pre poscod; echo ${COMPREPLY[@]}"
+    )
+    run = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert "predict" in run.stdout.split()
+
+
+def test_a_reader_that_has_gone_is_no_error(model_file, tables):
+    command = (
+        f"{sys.executable} -m poscod predict {model_file} {tables}/ood.csv -o - | head -1; echo ${{PIPESTATUS[0]}}"
+    )
+    run = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert run.stdout.splitlines()[-1] == "0"
+    assert "error" not in run.stderr
