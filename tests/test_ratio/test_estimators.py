@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from poscod.exceptions import InvalidInputError
-from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, EMRatio, Ratio, StandardSigmoid
+from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, EMRatio, FixedLinear, Ratio, StandardSigmoid
 
 FAMILY = {
     "strong": CorrectedSigmoid(),
@@ -16,6 +16,7 @@ FAMILY = {
     "em": EMRatio(LogisticRegression()),
     "nnpu": NNPU(),
     "woods": WOODS(),
+    "fixed": FixedLinear(np.full(4, 1.5), -4.5, ood_prior=0.3),
 }
 
 

@@ -10,6 +10,7 @@ from poscod.ratio._baselines import NNPU, WOODS
 from poscod.ratio._corrected_sigmoid import CorrectedSigmoid
 from poscod.ratio._diagnose import diagnose, format_diagnosis
 from poscod.ratio._em import EMRatio
+from poscod.ratio._fixed import FixedLinear
 from poscod.ratio._prior import PRIORS, certified_lower_bound, estimate_prior
 from poscod.ratio._ratio import Ratio
 from poscod.ratio._standard_sigmoid import StandardSigmoid
@@ -28,6 +29,7 @@ __all__ = [
     "ClassPriorShiftWarning",
     "CorrectedSigmoid",
     "EMRatio",
+    "FixedLinear",
     "NoOODEvidenceWarning",
     "Ratio",
     "SeenByClassifierWarning",

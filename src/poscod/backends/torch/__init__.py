@@ -1,7 +1,7 @@
 """PyTorch networks: their activations, a ratio fine-tuned from them, and small networks for checkpoints of the literature.
 
-`extract` runs a network and returns `poscod.Activations`; `CorrectedSigmoidLoss` is the paper's likelihood for any network with one
-output; `odin` is the one score that needs the network itself.
+`extract` runs a network and returns `poscod.Activations`; `fit_ratio` trains a network, or its last layer, as the likelihood ratio, with
+`CorrectedSigmoidLoss`, the paper's likelihood; `odin` is the one score that needs the network itself.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
@@ -10,10 +10,24 @@ from poscod._optional import require
 
 require("torch", extra="torch", feature="poscod.backends.torch")
 
+from poscod.backends.torch._augment import AUGMENTATIONS, Augmentation  # noqa: E402
 from poscod.backends.torch._extract import extract  # noqa: E402
+from poscod.backends.torch._fit_ratio import fit_ratio  # noqa: E402
 from poscod.backends.torch._loss import CorrectedSigmoidLoss  # noqa: E402
+from poscod.backends.torch._network_ratio import NetworkRatio  # noqa: E402
 from poscod.backends.torch._odin import odin  # noqa: E402
 from poscod.backends.torch._resnet import NETWORKS, build_network  # noqa: E402
 from poscod.backends.torch._weights import load_weights  # noqa: E402
 
-__all__ = ["NETWORKS", "CorrectedSigmoidLoss", "build_network", "extract", "load_weights", "odin"]
+__all__ = [
+    "AUGMENTATIONS",
+    "NETWORKS",
+    "Augmentation",
+    "CorrectedSigmoidLoss",
+    "NetworkRatio",
+    "build_network",
+    "extract",
+    "fit_ratio",
+    "load_weights",
+    "odin",
+]

@@ -125,6 +125,34 @@ def to_device(value: Any, device: torch.device) -> Any:
     return value
 
 
+def join(batches: list[Batch]) -> Batch:
+    """Put the rows of several batches of one kind into one, without labels.
+
+    Parameters
+    ----------
+    batches : list of Batch
+
+    Returns
+    -------
+    batch : Batch
+    """
+
+    def both(parts: list[Any]) -> Any:
+        first = parts[0]
+        if isinstance(first, torch.Tensor):
+            if len({part.shape[1:] for part in parts}) > 1:
+                shapes = " and ".join(str(tuple(part.shape[1:])) for part in parts)
+                raise InvalidInputError(f"ID and unlabelled rows must have one shape, got {shapes}.")
+            return torch.cat(parts)
+        if isinstance(first, dict):
+            return {key: both([part[key] for part in parts]) for key in first}
+        if isinstance(first, (tuple, list)):
+            return type(first)(both(list(items)) for items in zip(*parts, strict=True))
+        return first
+
+    return Batch(both([b.args for b in batches]), both([b.kwargs for b in batches]), None)
+
+
 def device_of(model: torch.nn.Module) -> torch.device:
     """Return the device of a network's first parameter.
 

@@ -128,7 +128,7 @@ class LastLayer:
             def hook(module: Any, args: Any, kwargs: Any, made: Any) -> None:
                 given = args[0] if args else next(iter(kwargs.values()), None)
                 if isinstance(given, Tensor) and isinstance(made, Tensor) and given.is_floating_point():
-                    self._calls.append(Call(name, given.detach(), made.detach()))
+                    self._calls.append(Call(name, given, made))
 
             return hook
 

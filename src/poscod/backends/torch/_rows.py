@@ -1,0 +1,159 @@
+"""Rows of both kinds for training: random access, a split, and batches that hold both kinds in the shares of the data.
+
+Convention: side 0 are labelled ID rows, side 1 unlabelled rows. Order depends on the seed and the epoch alone, never on what happened before,
+so that a run can be taken up anywhere.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from poscod._validation import check_number
+from poscod.activations import Activations
+from poscod.backends.torch._batches import Batch, split_batch
+from poscod.exceptions import InvalidInputError
+
+Indices = NDArray[np.int64]
+
+
+class RowSource:
+    """Rows that can be picked by their number.
+
+    Parameters
+    ----------
+    data : Activations, Tensor, ndarray or a data set with ``len`` and ``[i]``
+    name : str
+        Name of the argument, for messages.
+    """
+
+    def __init__(self, data: Any, name: str) -> None:
+        if isinstance(data, Activations):
+            data = torch.as_tensor(np.asarray(data.need("features", caller=f"fit_ratio with {name}"), dtype=np.float32))
+        if isinstance(data, np.ndarray):
+            data = torch.as_tensor(data)
+        self.data = data
+        if not isinstance(data, torch.Tensor) and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+            raise InvalidInputError(
+                f"{name} must be a data set with len() and [i], a tensor, an array or Activations, got {type(data).__name__}: pass the "
+                "data set, not its loader."
+            )
+        self.name = name
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def fetch(self, rows: Indices) -> Batch:
+        """Return some rows as a batch without labels.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+
+        Returns
+        -------
+        batch : Batch
+        """
+        if isinstance(self.data, torch.Tensor):
+            return Batch((self.data[torch.as_tensor(rows)],), {}, None)
+        items = [split_batch(self.data[int(i)])[:2] for i in rows]
+        args, kwargs = torch.utils.data.default_collate(items)
+        return Batch(tuple(args), dict(kwargs), None)
+
+
+class Sides(NamedTuple):
+    """ID rows and unlabelled rows, with the numbers of those in use."""
+
+    sources: tuple[RowSource, RowSource]
+    rows: tuple[Indices, Indices]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Number of rows of each side."""
+        return len(self.rows[0]), len(self.rows[1])
+
+    @property
+    def pi_u(self) -> float:
+        """Share of unlabelled rows."""
+        return self.sizes[1] / sum(self.sizes)
+
+
+def split_sides(id_data: Any, unlabeled_data: Any, validation: Any, seed: int) -> tuple[Sides, Sides]:
+    """Return training and validation rows.
+
+    Parameters
+    ----------
+    id_data, unlabeled_data : rows
+    validation : float in (0, 1) or pair of rows
+        Share of each side that is kept from training, or rows of their own.
+    seed : int
+
+    Returns
+    -------
+    train, held : Sides
+    """
+    sources = RowSource(id_data, "id_data"), RowSource(unlabeled_data, "unlabeled_data")
+    if isinstance(validation, (tuple, list)):
+        if len(validation) != 2:
+            raise InvalidInputError(
+                f"validation must be a share or a pair (ID rows, unlabelled rows), got {len(validation)} parts."
+            )
+        own = RowSource(validation[0], "validation[0]"), RowSource(validation[1], "validation[1]")
+        train, held = _all(sources), _all(own)
+    else:
+        share = check_number(validation, "validation", 0.0, 1.0, closed="neither")
+        rng = np.random.default_rng([seed, 0])
+        orders = [rng.permutation(len(source)) for source in sources]
+        cuts = [max(1, round(share * len(source))) if len(source) > 1 else 0 for source in sources]
+        train = Sides(sources, tuple(np.sort(order[cut:]) for order, cut in zip(orders, cuts, strict=True)))  # type: ignore[arg-type]
+        held = Sides(sources, tuple(np.sort(order[:cut]) for order, cut in zip(orders, cuts, strict=True)))  # type: ignore[arg-type]
+    for part, what in ((train, "training"), (held, "validation")):
+        for source, rows in zip(part.sources, part.rows, strict=True):
+            if not len(rows):
+                raise InvalidInputError(f"{source.name} leaves no row for {what}, of {len(source)}: add rows.")
+    return train, held
+
+
+def _all(sources: tuple[RowSource, RowSource]) -> Sides:
+    return Sides(sources, (np.arange(len(sources[0])), np.arange(len(sources[1]))))
+
+
+def epoch_batches(sides: Sides, batch_size: int, seed: int, epoch: int) -> list[tuple[Indices, Indices]]:
+    """Return the batches of an epoch: every row once, both sides in every batch in the shares of the data.
+
+    Parameters
+    ----------
+    sides : Sides
+    batch_size : int
+    seed, epoch : int
+
+    Returns
+    -------
+    batches : list of (ndarray, ndarray)
+        Row numbers of each side.
+    """
+    rng = np.random.default_rng([seed, 1, epoch])
+    steps = max(1, min(round(sum(sides.sizes) / batch_size), *sides.sizes))
+    parts = [np.array_split(rng.permutation(rows), steps) for rows in sides.rows]
+    # Of two sides that do not divide evenly, one gives its larger parts first and the other last.
+    return list(zip(parts[0], parts[1][::-1], strict=True))
+
+
+def step_generator(seed: int, epoch: int, step: int) -> torch.Generator:
+    """Return the source of randomness of one step.
+
+    Parameters
+    ----------
+    seed, epoch, step : int
+
+    Returns
+    -------
+    generator : torch.Generator
+    """
+    state = np.random.SeedSequence([seed, 2, epoch, step]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))

@@ -1,0 +1,327 @@
+"""A network as ratio: recipe, processes, kill and resume, files, and what cannot be asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from poscod import POSCOD, Activations
+from poscod.backends.torch import AUGMENTATIONS, Augmentation, NetworkRatio, extract, fit_ratio
+from poscod.backends.torch._batches import Batch
+from poscod.backends.torch._body import Body
+from poscod.backends.torch._checkpoint import read_arrays, write_arrays
+from poscod.backends.torch._head import held_out_losses
+from poscod.backends.torch._rows import epoch_batches, split_sides, step_generator
+from poscod.exceptions import InvalidInputError
+from poscod.ratio import CorrectedSigmoid
+from poscod.theory import GaussianWorld
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from _runs import images, network, run  # noqa: E402
+
+sys.path.remove(str(HERE))
+
+
+def start(options, env=None):
+    command = [sys.executable, "-W", "ignore", str(HERE / "_runs.py"), json.dumps(options)]
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})})
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return run()
+
+
+def curve(history, key="validation_loss"):
+    return [row[key] for row in history]
+
+
+def test_two_processes_have_the_loss_curve_of_one(whole, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    team = [
+        start(
+            {"out": str(tmp_path / f"{rank}.json")},
+            {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+        )
+        for rank in (0, 1)
+    ]
+    assert [process.wait(timeout=120) for process in team] == [0, 0]
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    for key in ("loss", "validation_loss", "ood_prior"):
+        np.testing.assert_allclose(curve(first["history"], key), curve(whole.history_[1:], key), rtol=2e-4)
+    np.testing.assert_allclose(first["weight"], whole.head_.weight, atol=2e-3)
+
+
+def test_killed_and_continued_ends_where_it_would_have_ended(whole, tmp_path):
+    path = tmp_path / "run.npz"
+    process = start({"checkpoint": str(path), "epochs": 10**6})
+    deadline = time.monotonic() + 100
+    done = 0
+    while done < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+        if path.exists():
+            done = len(read_arrays(path)[1]["history"]) - 1
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    seen = len(read_arrays(path)[1]["history"]) - 1
+    longer = max(seen + 2, 6)
+    again = run(checkpoint=path, epochs=longer)
+    straight = whole if longer == 6 else run(epochs=longer)
+    assert curve(again.history_) == curve(straight.history_)  # to the last bit
+    np.testing.assert_array_equal(again.head_.weight, straight.head_.weight)
+    finished = run(checkpoint=path, epochs=longer)  # nothing left to do
+    assert curve(finished.history_) == curve(straight.history_)
+    with pytest.raises(InvalidInputError, match="other settings or other data"):
+        run(checkpoint=path, learning_rate=0.1)
+
+
+def test_same_seed_same_result_and_another_seed_another(whole):
+    assert curve(run(epochs=2).history_) == curve(whole.history_[:3])
+    assert curve(run(epochs=2, seed=4).history_) != curve(whole.history_[:3])
+
+
+def test_the_users_network_and_random_numbers_are_left_alone():
+    model = network().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    ratio = fit_ratio(model, *images(), train="all", epochs=2, batch_size=60, augment="cifar")
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.training
+    assert not torch.equal(ratio.network[0].weight, model[0].weight)  # the copy has learned
+    assert torch.equal(ratio.network[1].running_mean, model[1].running_mean)  # with the statistics it came with
+    assert not any(module._forward_hooks for module in [*model.modules(), *ratio.network.modules()])
+
+
+@pytest.mark.parametrize(("fixed", "trained"), [(True, True), (False, True), (False, False)])
+def test_batch_statistics_move_only_where_asked(fixed, trained):
+    model, (known, _) = network(), images()
+    body = Body(model, None, torch.device("cpu"), trained=trained, fixed_norm=fixed)
+    body.mode(training=True)
+    features = body(Batch((known,), {}, None))
+    assert features.requires_grad == trained
+    moved = not torch.equal(model[1].running_mean, network()[1].running_mean)
+    assert moved == (trained and not fixed)
+    body.close()
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Features with an exact linear log-ratio."""
+    world = GaussianWorld([[0.0, 0.0, 0.0]], [[1.5, 1.0, 0.0]])
+    known = world.sample_id(2400, random_state=0)[0]
+    mixture = world.sample_mixture(2000, pi=0.3, random_state=1)[0]
+    return world, known.astype(np.float32), mixture.astype(np.float32)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_head_on_features_reaches_the_closed_form(world, warm):
+    world, known, mixture = world
+    held = world.sample_id(2000, random_state=2)[0], world.sample_mixture(1500, pi=0.3, random_state=3)[0]
+    sides = Activations(known[:2000]), Activations(mixture[:1500])
+    ratio = fit_ratio(
+        None,
+        *sides,
+        validation=(Activations(known[2000:]), Activations(mixture[1500:])),
+        start=warm,
+        learning_rate=0.003 if warm else 0.02,
+        epochs=40,
+        decay_every=15,
+    )
+    core = CorrectedSigmoid(recipe="paper").fit(*sides)
+    ours, theirs = (held_out_losses(est, held, 1500 / 3500).sum() for est in (ratio, core))
+    assert ours < 1.01 * theirs
+    assert ratio.ood_prior_ == pytest.approx(0.3, abs=0.1)
+    low, high = ratio.ood_prior_interval(0.9)
+    assert low <= ratio.ood_prior_ <= high
+    exact = world.log_ratio(held[0])
+    assert np.corrcoef(ratio.log_ratio(Activations(held[0])), exact)[0, 1] > 0.98
+
+
+def test_bias_is_trained_and_prior_may_be_known(world):
+    _, known, mixture = world
+    ratio = fit_ratio(None, Activations(known), Activations(mixture), ood_prior=0.25, start=False, epochs=8)
+    assert ratio.ood_prior_ == pytest.approx(0.25)
+    null = np.log(0.25) * 0 - float(np.asarray(ratio.head_.weight) @ known.mean(axis=0))
+    assert abs(ratio.head_.intercept - null) > 0.1
+
+
+def test_a_frozen_network_gives_what_its_features_give():
+    model = network()
+    known, mixture = images()
+    by_model = fit_ratio(model, known, mixture, epochs=4)
+    by_features = fit_ratio(None, extract(model, known), extract(model, mixture), epochs=4)
+    np.testing.assert_allclose(by_model.head_.weight, by_features.head_.weight, atol=1e-5)
+    np.testing.assert_allclose(by_model.log_ratio(known), by_features.log_ratio(extract(model, known)), atol=1e-4)
+    assert by_model.layer == "5"
+
+
+def test_data_sets_of_pairs_and_mappings():
+    known, mixture = images(60, 60)
+    expected = fit_ratio(network(), known, mixture, epochs=1)
+    pairs = fit_ratio(network(), torch.utils.data.TensorDataset(known, torch.zeros(60)), mixture.numpy(), epochs=1)
+    np.testing.assert_allclose(pairs.head_.weight, expected.head_.weight, atol=1e-6)
+
+    class ByName(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, pixel_values):
+            return {"logits": self.inner(pixel_values)}
+
+    named = [[{"pixel_values": row} for row in rows] for rows in (known, mixture)]
+    by_name = fit_ratio(ByName(), *named, train="all", epochs=1)
+    assert by_name.layer == "inner.5"
+
+
+def test_in_poscod_and_in_files(tmp_path):
+    known, mixture = images(200, 160)
+    classifier = network()
+    for train in ("head", "all"):
+        ratio = fit_ratio(classifier, known[:100], mixture[:80], train=train, epochs=2)
+        rows, traffic = extract(classifier, known[100:]), extract(classifier, mixture[80:])
+        own = ratio.activations(known[100:], logits=rows.logits), ratio.activations(mixture[80:], logits=traffic.logits)
+        model = POSCOD(ratio=ratio.head_, random_state=0).fit(own[0], rows.logits.argmax(axis=1), X_unlabeled=own[1])
+        np.testing.assert_allclose(model.decide(own[1]).log_ratio, ratio.log_ratio(mixture[80:]), rtol=1e-4, atol=1e-3)
+        model.save(tmp_path / "model.poscod")
+        np.testing.assert_array_equal(
+            POSCOD.load(tmp_path / "model.poscod").decide(own[1]).score, model.decide(own[1]).score
+        )
+        ratio.save(tmp_path / "ratio.npz")
+        again = NetworkRatio.load(tmp_path / "ratio.npz", network())
+        np.testing.assert_array_equal(again.log_ratio(known), ratio.log_ratio(known))
+        assert again.ood_prior_interval() == ratio.ood_prior_interval()
+        assert repr(again) == repr(ratio)
+        assert again.validation_loss_ == ratio.validation_loss_
+        np.testing.assert_allclose(again.ratio(known), np.exp(again.log_ratio(known)))
+    with pytest.raises(InvalidInputError, match="logits must be given"):
+        ratio.activations(known)
+    with pytest.raises(InvalidInputError, match="pass model"):
+        NetworkRatio.load(tmp_path / "ratio.npz")
+    with pytest.raises(InvalidInputError, match="does not fit the weights"):
+        NetworkRatio.load(tmp_path / "ratio.npz", nn.Linear(3, 2))
+    write_arrays(tmp_path / "other.npz", {}, {"format": "else"})
+    with pytest.raises(InvalidInputError, match="its format is 'else'"):
+        NetworkRatio.load(tmp_path / "other.npz")
+    (tmp_path / "broken.npz").write_bytes(b"PK nonsense")
+    with pytest.raises(InvalidInputError, match="could not be read"):
+        NetworkRatio.load(tmp_path / "broken.npz")
+
+
+def test_early_stopping_and_learning_rates(world):
+    _, known, mixture = world
+    ratio = fit_ratio(None, Activations(known), Activations(mixture), epochs=60, patience=3)
+    assert len(ratio.history_) - 1 == ratio.best_epoch_ + 3
+    assert ratio.validation_loss_ == min(curve(ratio.history_))
+    stepped = fit_ratio(None, Activations(known), Activations(mixture), epochs=5, decay_every=2)
+    assert curve(stepped.history_, "learning_rate")[1:] == pytest.approx([3e-3, 3e-3, 3e-4, 3e-4, 3e-5])
+
+
+def test_batches_hold_every_row_once_and_both_sides():
+    sides, held = split_sides(torch.zeros(103, 2), torch.zeros(29, 2), 0.2, seed=1)
+    assert sides.sizes == (82, 23)
+    assert held.sizes == (21, 6)
+    assert not set(sides.rows[0]) & set(held.rows[0])
+    for epoch in (1, 2):
+        batches = epoch_batches(sides, 20, 1, epoch)
+        assert len(batches) == 5
+        assert {len(a) + len(b) for a, b in batches} == {21}
+        for side in (0, 1):
+            np.testing.assert_array_equal(np.sort(np.concatenate([b[side] for b in batches])), sides.rows[side])
+    assert step_generator(1, 1, 1).initial_seed() != step_generator(1, 1, 2).initial_seed()
+
+
+def test_augmentation_belongs_to_the_row():
+    x = torch.randn(6, 3, 16, 12, generator=torch.Generator().manual_seed(0)) * 0.2
+    for augment in (*AUGMENTATIONS.values(), Augmentation(hue=0.2)):
+        numbers = augment.draw(6, torch.Generator().manual_seed(1))
+        whole = augment.apply(x, numbers)
+        assert whole.shape == x.shape
+        assert torch.isfinite(whole).all()
+        torch.testing.assert_close(augment.apply(x[[4, 1]], numbers[[4, 1]]), whole[[4, 1]])
+        assert (whole - x).abs().mean() > 0.01
+
+
+def test_augmentation_is_the_map_it_says():
+    x = torch.arange(64.0).reshape(1, 1, 8, 8)
+    still = Augmentation(rotation=0.0, area=(1.0, 1.0), aspect=(1.0, 1.0), mirror=False)
+    torch.testing.assert_close(still.apply(x, torch.rand(1, 10)), x)
+    turned = Augmentation(rotation=90.0, area=(1.0, 1.0), aspect=(1.0, 1.0), mirror=False)
+    numbers = torch.ones(1, 10)
+    torch.testing.assert_close(turned.apply(x, numbers), torch.rot90(x, 1, (2, 3)), atol=1e-3, rtol=0)
+    mirrored = Augmentation(rotation=0.0, area=(1.0, 1.0), aspect=(1.0, 1.0))
+    torch.testing.assert_close(mirrored.apply(x, torch.zeros(1, 10)), x.flip(3))
+    quarter = Augmentation(rotation=0.0, area=(0.25, 0.25), aspect=(1.0, 1.0), mirror=False)
+    corner = quarter.apply(x, torch.zeros(1, 10))  # top left
+    assert corner.min() >= 0.0
+    assert corner.max() <= x[0, 0, 3, 3] + 4.5
+    with pytest.raises(InvalidInputError, match="augment needs images"):
+        still.apply(torch.zeros(3, 4), torch.rand(3, 10))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"train": "last"}, "train must be one of 'all', 'head'"),
+        ({"augment": "svhn"}, "augment must be one of"),
+        ({"epochs": -1}, "epochs"),
+        ({"batch_size": 1}, "batch_size"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"patience": 0}, "patience"),
+        ({"validation": 1.0}, "validation"),
+        ({"validation": (1, 2, 3)}, "a pair"),
+        ({"batch_norm": "free"}, "batch_norm"),
+        ({"checkpoint": "run.pt"}, "must end in .npz"),
+        ({"ood_prior": 0.0}, "ood_prior"),
+        ({"layer": "nowhere"}, "layer must name a module"),
+    ],
+)
+def test_bad_options(options, match):
+    with pytest.raises(InvalidInputError, match=match):
+        fit_ratio(network(), *images(20, 20), **options)
+
+
+def test_bad_data():
+    known, mixture = images(20, 20)
+    features = Activations(np.zeros((5, 2)))
+    with pytest.raises(InvalidInputError, match="of one kind"):
+        fit_ratio(network(), known, features)
+    with pytest.raises(InvalidInputError, match="model must be a network"):
+        fit_ratio(None, known, mixture)
+    with pytest.raises(InvalidInputError, match="features already"):
+        fit_ratio(network(), features, features, train="all")
+    with pytest.raises(InvalidInputError, match="pass the data set, not its loader"):
+        fit_ratio(network(), iter([known]), mixture)
+    with pytest.raises(InvalidInputError, match="id_data leaves no row for validation, of 1"):
+        fit_ratio(network(), known[:1], mixture)
+    bad = known.clone()
+    bad[3] = torch.nan
+    with pytest.raises(InvalidInputError, match="id_data must give finite features, got NaN or infinity at row 3"):
+        fit_ratio(network(), bad, mixture)
+    with pytest.raises(InvalidInputError, match="one shape"):
+        fit_ratio(network(), known, mixture[:, :, :5], train="all", epochs=1)
+    with pytest.raises(InvalidInputError, match=r"training loss became .* lower learning_rate"):
+        run(learning_rate=1e30, backbone_learning_rate=1e30, epochs=3)
+    with pytest.raises(InvalidInputError, match="has no network"):
+        fit_ratio(None, Activations(np.eye(9)), Activations(np.eye(9) + 1), epochs=0).activations(known)
