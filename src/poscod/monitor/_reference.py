@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod._evaluation import _prior
+from poscod._evaluation import estimate_share
 from poscod._validation import Floats, check_count, check_number
 from poscod.decision import Decisions, rejection_reason
 from poscod.exceptions import InvalidInputError
@@ -132,28 +132,84 @@ class Reference:
             mixed = _decisions(model, model.calibration_.traffic_logits, model.calibration_.traffic_log_ratio)
         else:
             mixed = model.decide(ood if ood is not None else unlabelled)
-        if len(mixed) == 0:
-            source = "none"
+        problem, answer = model.problem_, np.searchsorted(model.classes_, known.label)
+        return cls.from_decisions(
+            known,
+            problem.losses(codes, answer, len(model.classes_)),
+            mixed,
+            prior=_share(model, source if len(mixed) else "none", known.log_ratio, mixed.log_ratio, pi),
+            source=source if len(mixed) else "none",
+            classes=model.classes_.tolist(),
+            threshold=float(model.threshold_),
+            tpr_min=float(getattr(problem, "tpr_min", math.nan)),
+            loss=problem.loss,
+            bins=bins,
+            created=created,
+        )
+
+    @classmethod
+    def from_decisions(
+        cls,
+        known: Decisions,
+        losses: Any,
+        mixed: Decisions,
+        *,
+        prior: Interval,
+        source: str,
+        classes: list[Any],
+        threshold: float,
+        tpr_min: float = math.nan,
+        loss: Any = "zero_one",
+        bins: int = 12,
+        created: Any = None,
+    ) -> Reference:
+        """Make a reference of decisions, whoever made them.
+
+        Parameters
+        ----------
+        known : Decisions
+            On ID rows that nothing was fitted on.
+        losses : array-like of shape (len(known),)
+            Losses of the answers.
+        mixed : Decisions
+            On rows that hold OOD; may be empty.
+        prior : Interval
+            Share of OOD among the latter.
+        source : {"ood", "unlabelled", "fit", "none"}
+            What they are.
+        classes : list
+            Labels that can be answered.
+        threshold : float
+            Decisions accept where the score is at most this.
+        tpr_min : float, default=nan
+            Promised TPR, if any.
+        loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        bins : int, default=12
+            Bins of each histogram.
+        created : date, datetime or str, default=None
+            None is today.
+
+        Returns
+        -------
+        reference : Reference
+        """
         bins = check_count(bins, "bins", 2)
         inside, beyond = known[known.accept], mixed[mixed.accept]
         cells = Cells(
-            quantile_edges(known.score, mixed.score, bins, at=model.threshold_),
+            quantile_edges(known.score, mixed.score, bins, at=threshold),
             quantile_edges(known.log_ratio, mixed.log_ratio, bins),
             quantile_edges(inside.risk, beyond.risk, bins) if len(inside) else np.zeros(0),
-            model.classes_.tolist(),
-            float(model.threshold_),
+            classes,
+            threshold,
         )
-        problem, answer = model.problem_, np.searchsorted(model.classes_, known.label)
-        losses = problem.losses(codes, answer, len(model.classes_))[known.accept]
-        values, times = np.unique(losses, return_counts=True)
-        loss = problem.loss
+        values, times = np.unique(np.asarray(losses, dtype=np.float64)[known.accept], return_counts=True)
         return cls(
             cells,
             count(known, cells),
             count(mixed, cells),
-            _share(model, source, known.log_ratio, mixed.log_ratio, pi),
+            prior,
             source,
-            float(getattr(problem, "tpr_min", math.nan)),
+            tpr_min,
             loss if isinstance(loss, str) else tuple(tuple(float(v) for v in row) for row in loss),
             dict(zip(values.tolist(), times.tolist(), strict=True)),
             _date(created),
@@ -348,7 +404,7 @@ def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | No
         value = check_number(pi, "pi", 0.0, 1.0, closed="right")
         return Interval(value, value, value, 0.95)
     if source == "unlabelled":
-        return _prior(known, mixed, 0.95)
+        return estimate_share(known, mixed, 0.95)
     low, high = model.ratio_.ood_prior_interval(0.95)
     return Interval(float(model.ood_prior_), float(low), float(high), 0.95)
 
