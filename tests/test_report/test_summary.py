@@ -126,7 +126,7 @@ def test_rejections_and_examples(case, summary):
         if example["group"] == "id":
             i = example["row"]
             assert example["score"] == decisions.score[i]
-            assert example["truth"] == case.y[i]
+            assert example["truth"] == str(case.y[i])
             if example["reason"] in ("ambiguous", "unfamiliar", "both"):
                 assert decisions.reason[i] == example["reason"]
             else:

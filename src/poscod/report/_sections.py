@@ -15,6 +15,7 @@ import numpy as np
 
 from poscod._comparison import Measured, Sample, keeps_tpr, measure, required_tpr, rules_of
 from poscod._inputs import n_rows, take, view
+from poscod.activations import Activations
 from poscod.decision import REASONS, Decisions
 from poscod.exceptions import PoscodWarning
 from poscod.metrics import Interval
@@ -139,7 +140,7 @@ def reliability_section(sample: Sample) -> dict[str, Any]:
     }
 
 
-def ratio_section(model: Any, sample: Sample, X: Any, X_unlabeled: Any) -> dict[str, Any] | None:
+def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) -> dict[str, Any] | None:
     """Return the OOD share found at fit and here, and the checks of g; None where no ratio was learned."""
     if model.ratio_ is None:
         return None
@@ -151,21 +152,32 @@ def ratio_section(model: Any, sample: Sample, X: Any, X_unlabeled: Any) -> dict[
         "diagnosis": None,
     }
     if X_unlabeled is not None and min(n_rows(X), n_rows(X_unlabeled)) >= 2 and 0.0 <= model.ood_prior_ <= 1.0:
-        sides = [view(model.classifier_, _some(rows), with_features=model.uses_features_) for rows in (X, X_unlabeled)]
+        known, traffic = (
+            view(model.classifier_, _some(rows), with_features=model.uses_features_) for rows in (X, X_unlabeled)
+        )
+        codes = np.searchsorted(model.classes_, _some(np.asarray(y)))
+        labelled = Activations(known.features, known.logits, codes, table=known.table)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
-            found["diagnosis"] = dict(diagnose(model.ratio_, *sides, level=sample.level))
+            found["diagnosis"] = dict(diagnose(model.ratio_, labelled, traffic, level=sample.level))
     return found
 
 
 def examples_section(
-    sample: Sample, y: Any, columns: Mapping[str, Mapping[str, Any]], n: int, max_columns: int
+    model: Any,
+    sample: Sample,
+    y: Any,
+    class_names: list[str],
+    columns: Mapping[str, Mapping[str, Any]],
+    n: int,
+    max_columns: int,
 ) -> list[dict[str, Any]]:
-    """Return the rows with the highest score of each group and reason, and confident mistakes among accepted ID rows."""
-    truth = np.asarray(y)
+    """Return the rows with the highest score of each group and reason, and the dearest mistakes among accepted ID rows."""
+    truth = np.searchsorted(model.classes_, np.asarray(y))
     found = []
     for name, rows in sample.groups.items():
         table = dict(list(columns.get(name, {}).items())[:max_columns])
+        answer = np.searchsorted(model.classes_, rows.label)
         picks = {reason: _highest(rows.score, rows.reason == reason, n) for reason in REASONS if reason != "accepted"}
         if name == "id":
             picks["accepted, but wrong"] = _highest(sample.loss, rows.accept & (sample.loss > 0), n)
@@ -176,8 +188,8 @@ def examples_section(
                         "group": name,
                         "reason": reason,
                         "row": i,
-                        "answer": rows.label[i],
-                        "truth": truth[i] if name == "id" else None,
+                        "answer": class_names[answer[i]],
+                        "truth": class_names[truth[i]] if name == "id" else None,
                         **_numbers(rows, i),
                         "cells": {key: values[i] for key, values in table.items()},
                     }

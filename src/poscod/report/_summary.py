@@ -165,8 +165,8 @@ def summarise(
         "curves": sections.curves_section(model, sample),
         "distributions": sections.distributions_section(sample),
         "rejections": sections.rejections_section(model, sample, y, labels),
-        "examples": sections.examples_section(sample, y, shown, n_examples, max_columns),
-        "ratio": sections.ratio_section(model, sample, X, X_unlabeled),
+        "examples": sections.examples_section(model, sample, y, labels, shown, n_examples, max_columns),
+        "ratio": sections.ratio_section(model, sample, X, y, X_unlabeled),
         "reliability": sections.reliability_section(sample),
         "explorer": explorer_data(model, sample, max_points=max_points) if explorer else None,
     }
