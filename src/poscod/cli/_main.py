@@ -25,6 +25,7 @@ from poscod.exceptions import PoscodError, PoscodWarning
 COMMANDS: dict[str, str] = {
     "fit": "learn when not to answer, from labelled rows and unlabelled traffic",
     "predict": "answer or abstain on new rows",
+    "report": "write a page for people: what is rejected, why, and what other costs would mean",
     "completion": "print a script that completes commands and options in your shell",
 }
 """Name of each command and what it does; the one list that help, completion, tests and docs read."""

@@ -9,6 +9,7 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from poscod.report._render import render_html, render_json, render_markdown
 from poscod.report._summary import SCHEMA, summarise
+from poscod.report._words import headline
 from poscod.report._write import FORMATS, write
 
-__all__ = ["FORMATS", "SCHEMA", "render_html", "render_json", "render_markdown", "summarise", "write"]
+__all__ = ["FORMATS", "SCHEMA", "headline", "render_html", "render_json", "render_markdown", "summarise", "write"]

@@ -1,0 +1,99 @@
+"""Write a page for people: what the model does on fresh rows, what it promises, and what other costs would mean.
+
+The rows are those of `poscod evaluate`: --id are labelled rows that nothing was fitted on, --ood rows known to be out-of-distribution,
+--unlabelled fresh traffic. The name of the output says the form: report.html opens in any browser without a network and has a
+what-if explorer, report.md and report.json hold the same summary.
+
+Convention: r, log g and loss of every row are embedded in the page for its explorer, features and labels are not; example rows
+show the id column and columns that the model does not read first.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from poscod.cli._console import Console, add_output_options
+from poscod.cli._fresh import Fresh, add_fresh_options, read_fresh
+from poscod.cli._models import add_model_options, load_model
+from poscod.cli._tables import Table, check_output
+from poscod.exceptions import InvalidInputError
+from poscod.report import FORMATS, headline, summarise, write
+
+EXAMPLES = (
+    "poscod report model.poscod --id test.parquet --target label --ood ood.parquet -o report.html",
+    "poscod report model.poscod --id test.csv --unlabelled log.csv --no-explorer-data -o report.md",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_model_options(parser)
+    add_fresh_options(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="page to write: .html, .md or .json")
+    parser.add_argument("--title", metavar="TEXT", help="title of the page")
+    parser.add_argument("--date", metavar="TEXT", help="date to print on the page (default: none)")
+    parser.add_argument(
+        "--examples", type=int, default=3, metavar="N", help="example rows of each kind (default: 3; 0 shows none)"
+    )
+    parser.add_argument(
+        "--columns", type=int, default=6, metavar="N", help="columns of your table in an example row (default: 6)"
+    )
+    parser.add_argument(
+        "--max-points",
+        type=int,
+        metavar="N",
+        help="rows of a group that the what-if explorer gets (default: all, so that its numbers are exact)",
+    )
+    parser.add_argument(
+        "--no-explorer-data", action="store_true", help="embed no rows: a smaller page without the what-if explorer"
+    )
+    add_output_options(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the report."""
+    console = Console.of(args)
+    if Path(args.output).suffix.lower() not in FORMATS:
+        raise InvalidInputError(f"--output must end in {', '.join(FORMATS)}, got '{args.output}'.")
+    check_output(args.output, [args.model, *filter(None, (args.id, args.ood, args.unlabelled))])
+    model = load_model(args)
+    fresh = read_fresh(args, model)
+    with console.working("measuring"):
+        summary = summarise(
+            model,
+            X=fresh.rows["id"],
+            y=fresh.y,
+            X_ood=fresh.rows.get("ood"),
+            X_unlabeled=fresh.rows.get("unlabelled"),
+            pi=args.pi,
+            level=args.level,
+            title=args.title,
+            created=args.date,
+            names={"model": Path(args.model).name, **{name: table.path.name for name, table in fresh.tables.items()}},
+            class_names=[str(name) for name in fresh.inputs.classes] or None,
+            columns={name: _shown(table, name, fresh, args.columns) for name, table in fresh.tables.items()},
+            n_examples=args.examples,
+            max_columns=args.columns,
+            explorer=not args.no_explorer_data,
+            max_points=args.max_points,
+        )
+    write(summary, args.output)
+    document = {key: summary[key] for key in ("rows", "level", "promise", "rates", "rules")}
+    console.answer(
+        {"command": "report", "model": str(args.model), "output": str(args.output), **document},
+        *headline(summary),
+        f"Written: {args.output}",
+    )
+
+
+def _shown(table: Table, name: str, fresh: Fresh, limit: int) -> dict[str, Any]:
+    """Return the columns that example rows show: the id, what the model does not read, then what it reads."""
+    inputs = fresh.inputs
+    label = fresh.target if name == "id" else None  # shown as the truth anyway
+    order = sorted(table.columns, key=lambda column: (column != inputs.id, column in inputs.names))
+    chosen = [c for c in order if table.columns[c].kind != "matrix" and c != label][: max(limit, 0)]
+    return dict(table.read(chosen)) if chosen else {}
