@@ -8,7 +8,7 @@ EXTRAS := bench,cli,files,onnx,persist,plot,report,serve,torch
 # One BLAS thread per process: tests already run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test test-all lint format bench docs clean
+.PHONY: demo test test-all lint format bench examples docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/python examples/quickstart.py
@@ -33,11 +33,18 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
+# Every example; their pictures are the ones that the site shows.
+examples: $(VENV)/.dev
+	for script in examples/[!_]*.py; do $(ONE_THREAD) $(BIN)/python $$script docs/images/examples || true; done
+
+# The site in site/ (open site/index.html), its links, and every snippet of README and docs.
 docs: $(VENV)/.dev
-	$(BIN)/python -m pytest README.md docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python docs/_site/check_links.py site README.md CONTRIBUTING.md CHANGELOG.md
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) README.md docs tests/test_docs
 
 clean:
-	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output
+	rm -rf $(VENV) build dist site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output
 
 $(VENV)/.pip: constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -11,6 +11,7 @@ from poscod.ratio import (
     WOODS,
     ClassPriorShiftWarning,
     CorrectedSigmoid,
+    NoOODEvidenceWarning,
     SeenByClassifierWarning,
     StandardSigmoid,
     diagnose,
@@ -46,6 +47,16 @@ def test_a_good_ratio_has_no_findings(rng, fitted):
     assert sum(b["n_id"] + b["n_unlabeled"] for b in found["reliability"]) == 4500
     assert 0.0 <= found["flips"] <= 0.2
     assert found["class_shift"] is None
+
+
+def test_a_closed_gate_says_nothing_and_its_equal_rows_share_one_bin(rng):
+    with pytest.warns(NoOODEvidenceWarning, match="share of 0.05; a share of 0.02 needs at least 1627"):
+        closed = CorrectedSigmoid().fit(draw(np.random.default_rng(3), 300, 0.0), draw(rng, 400, 0.0))
+    found = diagnose(closed, draw(rng, 500, 0.0), draw(rng, 700, 0.0))
+    assert found["findings"] == ["no_better_than_constant", "few_ood_rows"]
+    (only,) = found["reliability"]  # sorted by row they would be bins of ID rows and bins of unlabelled ones
+    assert (only["n_id"], only["n_unlabeled"]) == (500, 700)
+    assert only["low"] <= only["predicted"] <= only["high"]
 
 
 def test_a_wrong_scale_is_found(rng, fitted):

@@ -135,7 +135,7 @@ def diagnose(ratio: Ratio, X_id: Any, X_unlabeled: Any, *, n_bins: int = 10, lev
     }
     z_limit = float(norm.ppf(0.5 + 0.5 * level))
     findings = found["findings"]
-    if found["log_loss"] > found["log_loss_constant"]:
+    if found["log_loss"] >= found["log_loss_constant"] - 1e-12:  # a closed gate is a constant up to rounding
         findings.append("no_better_than_constant")
     # A model error below one percent of the mean is no finding, however many rows resolve it.
     if abs(inverse[0] - 1.0) > z_limit * inverse[1] + 0.01:
@@ -200,22 +200,22 @@ def _mean(values: Floats) -> tuple[float, float]:
 
 
 def _reliability(p: Floats, z: Any, n_bins: int, level: float) -> list[Bin]:
-    """Return bins of equal size in p(z = U | x) with exact intervals of the observed share."""
+    """Return bins of about equal size in p(z = U | x) with exact intervals of the observed share; equal rows share a bin."""
     order = np.argsort(p, kind="stable")
+    ends = np.cumsum([len(part) for part in np.array_split(order, n_bins)])
+    cuts = np.unique(np.searchsorted(p[order], p[order[np.maximum(ends, 1) - 1]], side="right"))
     bins: list[Bin] = []
-    for part in np.array_split(order, n_bins):
-        if not len(part):
-            continue
+    for part in np.split(order, cuts[:-1]):
         k = int(z[part].sum())
-        ends = binomtest(k, len(part)).proportion_ci(level, method="exact")
+        limits = binomtest(k, len(part)).proportion_ci(level, method="exact")
         bins.append(
             {
                 "n_id": len(part) - k,
                 "n_unlabeled": k,
                 "predicted": float(p[part].mean()),
                 "observed": k / len(part),
-                "low": float(ends.low),
-                "high": float(ends.high),
+                "low": float(limits.low),
+                "high": float(limits.high),
             }
         )
     return bins

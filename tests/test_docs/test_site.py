@@ -1,0 +1,106 @@
+"""The site: built without a warning, no link into nothing, every public name in the reference exactly once."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_site" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+pages, links = load("generated_pages"), load("check_links")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; the first build of the run pays for all tests here."""
+    pytest.importorskip("mkdocs", reason="needs the dependency group docs")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def public_objects():
+    """Every name of every ``__all__`` of a public module, by import: the slow way the generator avoids."""
+    for module in pages.modules():
+        try:
+            loaded = importlib.import_module(module)
+        except ImportError:  # a back end whose package is not installed
+            continue
+        for name in getattr(loaded, "__all__", []):
+            if not name.startswith("__"):
+                yield module, name, getattr(loaded, name)
+
+
+def test_every_public_object_has_one_entry():
+    entries = {(n.module, n.name) for n in pages.public_names()}
+    assert len(entries) >= 100
+    exporters: dict[object, set[tuple[str, str]]] = {}
+    for module, name, value in public_objects():
+        key = id(value) if inspect.isclass(value) or inspect.isfunction(value) else (name, id(value))
+        exporters.setdefault(key, set()).add((module, name))
+    for places in exporters.values():
+        assert len(places & entries) == 1, places
+
+
+def test_every_entry_appears_once_on_the_site(site):
+    found = Counter()
+    for page in (site / "api").glob("*.html"):
+        found.update(re.findall(r'<h2 id="([\w.]+)"', page.read_text(encoding="utf-8")))
+    expected = {f"{n.module}.{n.name}" for n in pages.public_names()}
+    assert found == Counter(expected)
+
+
+def test_every_link_leads_somewhere(site):
+    assert len(list(site.rglob("*.html"))) >= 30
+    assert links.check_site(site) == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_files_outside_the_site(name):
+    assert links.check_markdown(ROOT / name) == []
+
+
+def test_a_broken_link_is_found(tmp_path):
+    (tmp_path / "a.md").write_text("[x](nowhere.md) and [y](https:/broken)")
+    assert len(links.check_markdown(tmp_path / "a.md")) == 2
+
+
+def test_pages_do_not_speak_of_files_that_are_not_there():
+    """Tests, benchmarks and source files named in the docs exist."""
+    named = re.compile(r"`((?:tests|benchmarks|examples|src|docs)/[\w./-]+\.\w+)(?:::(\w+))?`")
+    found = [
+        (page, match)
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        for match in named.finditer(page.read_text(encoding="utf-8"))
+    ]
+    assert len(found) >= 5
+    for page, match in found:
+        path = ROOT / match.group(1)
+        assert path.is_file(), f"{page.name} names {match.group(1)}"
+        if match.group(2):
+            assert f"def {match.group(2)}(" in path.read_text(encoding="utf-8"), f"{page.name} names {match.group(0)}"
