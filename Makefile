@@ -10,8 +10,8 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: demo test test-all lint format bench examples docs clean
 
-demo: $(VENV)/.core
-	$(BIN)/python examples/quickstart.py
+demo: $(VENV)/.demo
+	$(BIN)/poscod demo
 
 test: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=
@@ -51,8 +51,8 @@ $(VENV)/.pip: constraints.txt
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
 	touch $@
 
-$(VENV)/.core: $(VENV)/.pip pyproject.toml
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+$(VENV)/.demo: $(VENV)/.pip pyproject.toml
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[cli,report]"
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.pip pyproject.toml

@@ -258,13 +258,13 @@ def test_models_saved_from_python(shell, tmp_path):
 
 def test_version_and_help(shell):
     assert shell("--version").out == f"poscod {poscod.__version__}\n"
-    for command in ("fit", "predict", "completion"):
+    for command in ("demo", "fit", "predict", "evaluate", "completion"):
         run = shell(command, "--help")
         assert run.code == 0
         assert "examples:\n  poscod " + command in run.out
         assert "Convention" not in run.out
         assert "SPDX" not in run.out
-    assert "poscod fit --help" in shell("--help").out
+    assert "poscod demo" in shell("--help").out
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "tcsh"])

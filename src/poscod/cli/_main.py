@@ -23,8 +23,10 @@ from typing import Any, NoReturn
 from poscod.exceptions import PoscodError, PoscodWarning
 
 COMMANDS: dict[str, str] = {
+    "demo": "see the method work on real digits, in under a minute",
     "fit": "learn when not to answer, from labelled rows and unlabelled traffic",
     "predict": "answer or abstain on new rows",
+    "evaluate": "measure a model on fresh rows, beside MSP and SIRC",
     "report": "write a page for people: what is rejected, why, and what other costs would mean",
     "completion": "print a script that completes commands and options in your shell",
 }
@@ -52,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="poscod",
         description="Classifiers that know when not to answer.",
-        epilog="Start with `poscod fit --help`.",
+        epilog="Start with `poscod demo`, then `poscod fit --help`.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"poscod {sys.modules['poscod'].__version__}")

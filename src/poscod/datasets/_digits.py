@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from poscod._validation import Floats
 
 _LAST_KNOWN = 5
-# Labelled rows, then known digits of the traffic, then fresh ones; unknown digits of the traffic, then fresh ones.
-_KNOWN_SPLIT, _UNKNOWN_SPLIT = (600, 780), (100,)
+# Known digits: labelled, in the traffic, fresh with labels, in the fresh log. Unknown: in the traffic, in the fresh log, fresh.
+_KNOWN_SPLIT, _UNKNOWN_SPLIT = (600, 780, 980), (100, 200)
 
 
 class OpenDigits(NamedTuple):
@@ -31,10 +31,12 @@ class OpenDigits(NamedTuple):
         Inputs as they arrive: nobody says which digit is which.
     traffic_is_ood : ndarray of shape (280,), bool
         The truth about the traffic, for measuring only.
-    test, y_test : ndarray of shape (303, 64) and (303,)
+    test, y_test : ndarray of shape (200, 64) and (200,)
         Fresh known digits.
-    ood : ndarray of shape (614, 64)
+    ood : ndarray of shape (514, 64)
         Fresh unknown digits.
+    log : ndarray of shape (203, 64)
+        Fresh traffic, for measuring without labels.
     """
 
     labelled: Floats
@@ -44,6 +46,7 @@ class OpenDigits(NamedTuple):
     test: Floats
     y_test: NDArray[np.int64]
     ood: Floats
+    log: Floats
 
 
 def load_open_digits(*, random_state: int = 0) -> OpenDigits:
@@ -61,8 +64,10 @@ def load_open_digits(*, random_state: int = 0) -> OpenDigits:
     Examples
     --------
     >>> digits = load_open_digits()
-    >>> len(digits.labelled), len(digits.traffic), int(digits.traffic_is_ood.sum()), len(digits.test), len(digits.ood)
-    (600, 280, 100, 303, 614)
+    >>> len(digits.labelled), len(digits.traffic), int(digits.traffic_is_ood.sum())
+    (600, 280, 100)
+    >>> len(digits.test), len(digits.ood), len(digits.log)
+    (200, 514, 203)
     """
     from sklearn.datasets import load_digits
 
@@ -70,8 +75,16 @@ def load_open_digits(*, random_state: int = 0) -> OpenDigits:
     order = np.random.default_rng(random_state).permutation(len(X))
     X, y = X[order], y[order]
     known = y <= _LAST_KNOWN
-    labelled, seen, test = np.split(X[known], _KNOWN_SPLIT)
-    y_labelled, _, y_test = np.split(y[known], _KNOWN_SPLIT)
-    unseen, ood = np.split(X[~known], _UNKNOWN_SPLIT)
-    truth = np.repeat([False, True], [len(seen), len(unseen)])
-    return OpenDigits(labelled, y_labelled, np.concatenate([seen, unseen]), truth, test, y_test, ood)
+    labelled, seen, test, more = np.split(X[known], _KNOWN_SPLIT)
+    y_labelled, _, y_test, _ = np.split(y[known], _KNOWN_SPLIT)
+    unseen, others, ood = np.split(X[~known], _UNKNOWN_SPLIT)
+    return OpenDigits(
+        labelled,
+        y_labelled,
+        np.concatenate([seen, unseen]),
+        np.repeat([False, True], [len(seen), len(unseen)]),
+        test,
+        y_test,
+        ood,
+        np.concatenate([more, others]),
+    )

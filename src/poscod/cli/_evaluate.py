@@ -1,0 +1,158 @@
+"""Measure a model on fresh rows, beside the rules it competes with.
+
+The rows of --id are labelled rows of known classes that nothing was fitted on. With --ood, rows known to be out-of-distribution, all
+rates are measured directly. With --unlabelled, fresh traffic, they are estimated without a single OOD label. Every rule
+(MSP alone, g alone, SIRC, and the model's own) gets its threshold from the same calibration rows at the same required TPR.
+
+Convention: intervals are in brackets; the document of --json and of -o FILE.json is the same.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poscod._comparison import Sample, read_sample
+from poscod._files import replacing
+from poscod._inputs import view
+from poscod.activations import Activations
+from poscod.cli._console import Console, add_output_options, percent, plain
+from poscod.cli._fresh import add_fresh_options, read_fresh
+from poscod.cli._models import add_model_options, load_model
+from poscod.cli._rules import compare_rules, long_table, rules_table
+from poscod.cli._tables import FORMATS, TableWriter, check_output
+from poscod.estimator import POSCOD
+from poscod.exceptions import InvalidInputError, PoscodWarning
+from poscod.ratio import diagnose
+
+EXAMPLES = (
+    "poscod evaluate model.poscod --id test.parquet --target label --ood ood.parquet",
+    "poscod evaluate model.poscod --id test.csv --target label --unlabelled log.csv --json",
+)
+
+FINDINGS: dict[str, str] = {
+    "no_better_than_constant": "g tells fresh traffic from ID rows no better than a constant",
+    "inverse_rho_not_one": "the mean of 1 / rho over the traffic is not 1, as it is for the true ratio",
+    "unreliable_bins": "where g says that traffic and ID rows mix in some proportion, other proportions are seen",
+    "few_ood_rows": "fewer than 30 OOD inputs are expected in this traffic: the estimates are rough",
+    "seen_by_classifier": "the ID rows look like rows the classifier was trained on",
+    "class_prior_shift": "the mix of classes differs between the ID rows and the traffic",
+}
+"""Findings of `poscod.ratio.diagnose` in words."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_model_options(parser)
+    add_fresh_options(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write the numbers: .json, .csv or another table")
+    add_output_options(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure a model."""
+    console = Console.of(args)
+    check_output(args.output, [args.model, *(path for path in (args.id, args.ood, args.unlabelled) if path)])
+    if args.output and Path(args.output).suffix.lower() not in (".json", *FORMATS):
+        raise InvalidInputError(f"--output must end in .json, {', '.join(FORMATS)}, got '{args.output}'.")
+    model = load_model(args)
+    fresh = read_fresh(args, model)
+    rows, y = fresh.rows, fresh.y
+    with console.working("measuring"):
+        sample = read_sample(
+            model, rows["id"], y, rows.get("ood"), rows.get("unlabelled"), pi=args.pi, level=args.level
+        )
+        rules = compare_rules(model, sample)
+        findings = _findings(model, rows, y)
+    document = _document(model, sample, rules, findings, args)
+    if args.output:
+        _write(Path(args.output), document, rules)
+    console.answer(document, *_story(document, rules, sample), *([f"Written: {args.output}"] if args.output else []))
+
+
+def _findings(model: POSCOD, rows: dict[str, Any], y: Any) -> list[str]:
+    """Check g on fresh rows and return what was found in words."""
+    if "unlabelled" not in rows or model.ratio_ is None:
+        return []
+    known, traffic = (
+        view(model.classifier_, rows[name], with_features=model.uses_features_) for name in ("id", "unlabelled")
+    )
+    codes = np.searchsorted(model.classes_, y)
+    labelled = Activations(known.features, known.logits, codes, table=known.table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
+        found = diagnose(model.ratio_, labelled, traffic)
+    return [FINDINGS.get(name, name) for name in found["findings"]]
+
+
+def _document(
+    model: POSCOD, sample: Sample, rules: list[dict[str, Any]], findings: list[str], args: argparse.Namespace
+) -> dict[str, Any]:
+    own = next(row for row in rules if row["rule"] == "poscod")
+    low, high = own["tpr"].low, own["tpr"].high
+    verdict = "kept" if low >= model.tpr_min else "missed" if high < model.tpr_min else "not contradicted"
+    document: dict[str, Any] = {
+        "command": "evaluate",
+        "model": str(args.model),
+        "rows": {name: len(decisions) for name, decisions in sample.groups.items()},
+        "alpha": sample.alpha,
+        "tpr_min": model.tpr_min,
+        "level": sample.level,
+        "promise": {"tpr_min": model.tpr_min, "tpr": own["tpr"], "verdict": verdict},
+        "rules": rules,
+    }
+    if sample.prior is not None:
+        document |= {"ood_share": sample.prior, "findings": findings}
+    plain_document: dict[str, Any] = plain(document)
+    return plain_document
+
+
+def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Sample) -> list[str]:
+    counts = ", ".join(
+        f"{count:,} {name.upper() if name != 'unlabelled' else name}" for name, count in document["rows"].items()
+    )
+    level = f"{100 * sample.level:g} %"
+    lines = [
+        f"Rows: {counts}; alpha = {document['alpha']:g}, tpr_min = {document['tpr_min']:g}; {level} intervals in brackets.",
+        "",
+        *rules_table(rules),
+        "",
+    ]
+    promise = document["promise"]
+    lines.append(
+        f"Promise of {percent(promise['tpr_min'])} ID accepted: {promise['verdict']} (measured {percent(promise['tpr']['estimate'])}, "
+        f"interval {percent(promise['tpr']['low'])} to {percent(promise['tpr']['high'])})."
+    )
+    if sample.prior is not None:
+        free = next(row for row in rules if row["rule"] == "poscod")["label_free"]
+        share = sample.prior
+        lines.append(
+            f"Without OOD labels: {percent(share.estimate)} of the traffic is OOD (interval {percent(share.low)} to "
+            f"{percent(share.high)}), {percent(free['accepted'].estimate)} of it is accepted."
+        )
+        fpr = free["fpr"]
+        lines.append(
+            f"Without OOD labels: OOD accepted {percent(fpr.estimate)} (interval {percent(fpr.low)} to {percent(fpr.high)}), SCOD "
+            f"risk {free['risk'].estimate:.3f}."
+            if fpr.informative
+            else f"Without OOD labels: OOD accepted is not known: {fpr.reason}"
+        )
+        lines += [f"Note: {text}." for text in document["findings"]]
+    return lines
+
+
+def _write(path: Path, document: dict[str, Any], rules: list[dict[str, Any]]) -> None:
+    if path.suffix.lower() == ".json":
+        with replacing(path) as file:
+            file.write((json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode())
+        return
+    lines = long_table(rules)
+    with TableWriter(path) as table:
+        table.write({name: np.array([line[name] for line in lines]) for name in lines[0]})

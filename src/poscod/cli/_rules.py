@@ -1,0 +1,145 @@
+"""The fitted rule beside its competitors, as rows of a table: one function for `evaluate` and `demo`.
+
+Convention: all rules use the same r and g and thresholds from the same calibration rows at the same required TPR
+(`poscod._comparison`). Areas are those of each rule's own score over all thresholds.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from poscod._comparison import Sample, measure, rules_of
+from poscod.cli._console import percent
+from poscod.metrics import Interval, aurc, auroc, ausrt, fpr_at_tpr, oscr
+
+TITLES: dict[str, str] = {"risk": "MSP alone", "ratio": "g alone", "sirc": "SIRC(MSP, g)", "poscod": "poscod"}
+"""Rules in the order of the table and what people call them; with another loss than 0/1, MSP is the conditional risk."""
+
+
+def compare_rules(model: Any, sample: Sample) -> list[dict[str, Any]]:
+    """Measure the model's rule and its competitors on fresh rows.
+
+    Parameters
+    ----------
+    model : POSCOD
+    sample : Sample
+        Of `poscod._comparison.read_sample`.
+
+    Returns
+    -------
+    rows : list of dict
+        For each rule: ``rule``, ``title``; ``tpr``, ``fpr``, ``selective_risk``, ``risk`` as `Interval` (those that need clean OOD
+        rows only with them); areas ``ausrt``, ``aurc``, ``auroc``, ``oscr`` and ``fpr_at_tpr_min``; ``label_free`` from unlabelled rows.
+    """
+    found = {rule.name: rule for rule in rules_of(model, sample)}
+    rows = []
+    for name, title in TITLES.items():
+        if name not in found:
+            continue
+        rule, measured = found[name], measure(found[name], sample)
+        score = {group: rule.score(decisions) for group, decisions in sample.groups.items()}
+        row: dict[str, Any] = {
+            "rule": name,
+            "title": title if sample.zero_one else title.replace("MSP", "risk"),
+            "threshold": rule.threshold,
+            "tpr": measured.tpr,
+            "selective_risk": measured.selective_risk,
+            "aurc": aurc(score["id"], sample.loss),
+        }
+        if measured.with_ood is not None:
+            row |= {
+                "fpr": measured.with_ood.fpr,
+                "risk": measured.with_ood.risk,
+                "ausrt": ausrt(score["id"], sample.loss, score["ood"], alpha=sample.alpha),
+                "auroc": auroc(score["id"], score["ood"]),
+                "oscr": oscr(score["id"], sample.loss, score["ood"]),
+                "fpr_at_tpr_min": fpr_at_tpr(score["id"], score["ood"], tpr_min=model.tpr_min),
+            }
+        if measured.without is not None:
+            row["label_free"] = {name: getattr(measured.without, name) for name in ("accepted", "fpr", "risk")}
+        rows.append(row)
+    return rows
+
+
+def rules_table(rows: Sequence[dict[str, Any]], *, intervals: bool = True) -> list[str]:
+    """Return the comparison as lines of text.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Of `compare_rules`.
+    intervals : bool, default=True
+        Whether to print intervals, too.
+
+    Returns
+    -------
+    lines : list of str
+    """
+    ood = "fpr" in rows[0]
+    header = ["rule", "ID accepted", *(["OOD accepted"] if ood else []), "error of accepted"]
+    header += ["SCOD risk", "AuSRT"] if ood else ["AURC"]
+    body = [
+        [
+            row["title"],
+            _share(row["tpr"], intervals),
+            *([_share(row["fpr"], intervals)] if ood else []),
+            _share(row["selective_risk"], intervals),
+            *([_number(row["risk"], intervals), f"{row['ausrt']:.4f}"] if ood else [f"{row['aurc']:.4f}"]),
+        ]
+        for row in rows
+    ]
+    widths = [max(len(line[i]) for line in [header, *body]) for i in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in [header, *body]
+    ]
+
+
+def long_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the comparison with one number per line: rule, metric, rows it comes from, estimate, low, high.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Of `compare_rules`.
+
+    Returns
+    -------
+    lines : list of dict
+    """
+    lines = []
+    for row in rows:
+        for metric, value in row.items():
+            if metric in ("rule", "title", "label_free"):
+                continue
+            lines.append(_line(row["rule"], metric, "labelled", value))
+        for metric, value in row.get("label_free", {}).items():
+            lines.append(_line(row["rule"], metric, "unlabelled", value))
+    return lines
+
+
+def _line(rule: str, metric: str, source: str, value: Any) -> dict[str, Any]:
+    nan = float("nan")
+    low, high = (value.low, value.high) if hasattr(value, "low") else (nan, nan)
+    return {
+        "rule": rule,
+        "metric": metric,
+        "from": source,
+        "estimate": float(getattr(value, "estimate", value)),
+        "low": float(low),
+        "high": float(high),
+    }
+
+
+def _share(value: Interval, intervals: bool) -> str:
+    text = percent(value.estimate)
+    return f"{text} [{100 * value.low:.1f}, {100 * value.high:.1f}]" if intervals else text
+
+
+def _number(value: Interval, intervals: bool) -> str:
+    return f"{value.estimate:.3f} [{value.low:.3f}, {value.high:.3f}]" if intervals else f"{value.estimate:.3f}"

@@ -1,0 +1,187 @@
+"""Evaluate as a user does: the numbers are those of Python, beside the rules that compete."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from poscod import POSCOD
+from poscod.cli._tables import open_table
+from poscod.metrics import aurc, auroc, ausrt
+from test_cli._world import SIZES, columns_of, write_table
+
+RULES = ["risk", "ratio", "sirc", "poscod"]
+
+
+def rows_of(name):
+    columns = columns_of(name)
+    return np.column_stack([columns["größe"], columns["width"]])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_numbers_are_those_of_python(shell, model_file, tables, suffix):
+    words = [f"--{group}" for group in ("id", "ood", "unlabelled")]
+    files = [f"{tables}/{name}{suffix}" for name in ("test", "ood", "log")]
+    run = shell(
+        "evaluate",
+        model_file,
+        *(w for pair in zip(words, files, strict=True) for w in pair),
+        "--level",
+        "0.9",
+        "--json",
+    )
+    assert run.code == 0, run.err
+    document = json.loads(run.out)
+    assert [row["rule"] for row in document["rules"]] == RULES
+    assert document["rows"] == {"id": SIZES["test"], "ood": SIZES["ood"], "unlabelled": SIZES["log"]}
+    model, y = POSCOD.load(model_file), columns_of("test")["animal"]
+    own = document["rules"][-1]
+    truth = model.evaluate(rows_of("test"), y, rows_of("ood"), level=0.9)
+    for name in ("tpr", "fpr", "selective_risk", "risk"):
+        assert own[name] == pytest.approx(getattr(truth, name)._asdict())
+    free = model.evaluate_unlabeled(rows_of("test"), y, rows_of("log"), level=0.9)
+    assert own["label_free"]["fpr"]["estimate"] == pytest.approx(free.fpr.estimate)
+    assert document["ood_share"] == pytest.approx(free.ood_prior._asdict())
+    assert isinstance(document["findings"], list)
+    known, ood = model.decide(rows_of("test")), model.decide(rows_of("ood"))
+    loss = (known.label != y).astype(float)
+    assert own["ausrt"] == pytest.approx(ausrt(known.score, loss, ood.score, alpha=0.5))
+    assert own["auroc"] == pytest.approx(auroc(known.score, ood.score))
+    alone = document["rules"][0]
+    assert alone["aurc"] == pytest.approx(aurc(known.risk, loss))
+    # r alone is the model at alpha = 0: the same threshold on the same calibration rows.
+    msp = model.at(alpha=0.0)
+    assert alone["threshold"] == pytest.approx(msp.threshold_)
+    assert alone["fpr"]["estimate"] == pytest.approx(msp.evaluate(rows_of("test"), y, rows_of("ood")).fpr.estimate)
+    assert own["fpr"]["estimate"] < alone["fpr"]["estimate"]
+
+
+def test_words_for_people(shell, model_file, tables):
+    run = shell(
+        "evaluate",
+        model_file,
+        "--id",
+        f"{tables}/test.csv",
+        "--ood",
+        f"{tables}/ood.csv",
+        "--unlabelled",
+        f"{tables}/log.csv",
+    )
+    assert run.code == 0, run.err
+    lines = run.out.splitlines()
+    assert lines[0] == "Rows: 200 ID, 100 OOD, 200 unlabelled; alpha = 0.5, tpr_min = 0.9; 95 % intervals in brackets."
+    titles = [line.split("  ")[0] for line in lines[2:7]]
+    assert titles == ["rule", "MSP alone", "g alone", "SIRC(MSP, g)", "poscod"]
+    assert any(line.startswith("Promise of 90.0 % ID accepted: ") for line in lines)
+    assert sum(line.startswith("Without OOD labels: ") for line in lines) == 2
+
+
+def test_labelled_rows_alone(shell, model_file, tables):
+    run = shell("evaluate", model_file, "--id", f"{tables}/test.csv", "--target", "animal")
+    assert run.code == 0, run.err
+    assert "OOD accepted" not in run.out
+    assert "AURC" in run.out
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "metrics.csv", "metrics.parquet"])
+def test_numbers_in_a_file(shell, model_file, tables, tmp_path, name):
+    words = [
+        "--id",
+        f"{tables}/test.csv",
+        "--ood",
+        f"{tables}/ood.csv",
+        "--pi",
+        "0.3",
+        "--unlabelled",
+        f"{tables}/log.csv",
+    ]
+    run = shell("evaluate", model_file, *words, "-o", tmp_path / name, "--json")
+    assert run.code == 0, run.err
+    document = json.loads(run.out)
+    assert document["ood_share"]["estimate"] == 0.3
+    if name.endswith(".json"):
+        assert json.loads((tmp_path / name).read_text()) == document
+        return
+    table = open_table(tmp_path / name).read()
+    lines = {
+        (r, m, f): e
+        for r, m, f, e in zip(*(table[k].tolist() for k in ("rule", "metric", "from", "estimate")), strict=True)
+    }
+    assert lines["poscod", "fpr", "labelled"] == document["rules"][-1]["fpr"]["estimate"]
+    assert lines["poscod", "accepted", "unlabelled"] == document["rules"][-1]["label_free"]["accepted"]["estimate"]
+    assert {rule for rule, *_ in lines} == set(RULES)
+
+
+def test_another_loss_is_called_risk(shell, tables, tmp_path):
+    words = [
+        "--target",
+        "animal",
+        "--features",
+        "größe",
+        "--features",
+        "width",
+        "--loss",
+        "absolute",
+        "--ratio",
+        "linear",
+    ]
+    assert shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *words, "-o", tmp_path / "m").code == 0
+    assert "risk alone" in shell("evaluate", tmp_path / "m", "--id", f"{tables}/test.csv").out
+
+
+def test_an_outside_classifier(shell, tables, tmp_path):
+    words = [
+        "--target",
+        "animal",
+        "--logits",
+        "logit_*",
+        "--features",
+        "größe",
+        "--features",
+        "width",
+        "-o",
+        tmp_path / "m",
+    ]
+    assert shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *words).code == 0
+    words = ["--id", f"{tables}/test.csv", "--ood", f"{tables}/ood.csv", "--unlabelled", f"{tables}/log.csv"]
+    run = shell("evaluate", tmp_path / "m", *words, "--json")
+    assert run.code == 0, run.err
+    assert json.loads(run.out)["rules"][-1]["tpr"]["estimate"] > 0.7
+
+
+def test_what_is_wrong_is_said(shell, model_file, tables, tmp_path):
+    base = ["evaluate", model_file, "--id", f"{tables}/test.csv"]
+    cases = {
+        "--pi is the share of OOD inputs in --unlabelled": [*base, "--pi", "0.3"],
+        "--output must end in .json": [*base, "-o", tmp_path / "a.txt"],
+        "has no column 'species'": [*base, "--target", "species"],
+        "must hold labels seen at fit, got 'cow'": None,
+        "level must be a number": [*base, "--level", "1.0"],
+        "pi must be a number": [*base, "--unlabelled", f"{tables}/log.csv", "--pi", "2"],
+        "does not say which column holds the class": None,
+    }
+    write_table(tmp_path / "cow.csv", {**columns_of("test"), "animal": np.repeat("cow", SIZES["test"])})
+    cases["must hold labels seen at fit, got 'cow'"] = ["evaluate", model_file, "--id", tmp_path / "cow.csv"]
+    labelled = columns_of("labelled")
+    model = POSCOD(random_state=0, ratio=POSCOD.load(model_file).ratio)
+    model.fit(rows_of("labelled"), labelled["animal"], X_unlabeled=rows_of("unlabelled")).save(
+        tmp_path / "plain.poscod"
+    )
+    write_table(tmp_path / "plain.csv", {name: columns_of("test")[name] for name in ("größe", "width", "animal")})
+    cases["does not say which column holds the class"] = [
+        "evaluate",
+        tmp_path / "plain.poscod",
+        "--id",
+        tmp_path / "plain.csv",
+    ]
+    before = sorted(tmp_path.iterdir())
+    for sentence, words in cases.items():
+        run = shell(*words)
+        assert run.code == 2, (sentence, run.err)
+        assert run.err.startswith("poscod: error: ")
+        assert run.err.count("\n") == 1
+        assert sentence in run.err
+    assert sorted(tmp_path.iterdir()) == before
+    assert shell("evaluate", tmp_path / "plain.poscod", "--id", tmp_path / "plain.csv", "--target", "animal").code == 0
