@@ -11,6 +11,7 @@ from poscod._optional import require
 require("torch", extra="torch", feature="poscod.backends.torch")
 
 from poscod.backends.torch._augment import AUGMENTATIONS, Augmentation  # noqa: E402
+from poscod.backends.torch._exported import load_exported  # noqa: E402
 from poscod.backends.torch._extract import extract  # noqa: E402
 from poscod.backends.torch._fit_ratio import fit_ratio  # noqa: E402
 from poscod.backends.torch._loss import CorrectedSigmoidLoss  # noqa: E402
@@ -28,6 +29,7 @@ __all__ = [
     "build_network",
     "extract",
     "fit_ratio",
+    "load_exported",
     "load_weights",
     "odin",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import os
 import warnings
 from typing import Any
 
@@ -61,6 +62,32 @@ class Headed(torch.nn.Module):
         self : Headed
         """
         return self
+
+
+def load_exported(path: str | os.PathLike[str]) -> torch.nn.Module:
+    """Read an exported program (.pt2).
+
+    Parameters
+    ----------
+    path : str or path-like
+        File of ``torch.export.save``.
+
+    Returns
+    -------
+    model : Module
+        With a last layer, as `extract` needs it.
+    """
+    source = os.fspath(path)
+    if not os.path.isfile(source):
+        raise FileNotFoundError(f"There is no file {source}.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch about its own format
+            program = torch.export.load(source).module()
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InvalidInputError(f"{source} could not be read as an exported program ({first}).") from None
+    return with_head(program)
 
 
 def with_head(model: torch.nn.Module) -> torch.nn.Module:

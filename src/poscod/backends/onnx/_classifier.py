@@ -1,0 +1,84 @@
+"""Classifiers of scikit-learn in a graph: scaling and logistic regression.
+
+Convention: a classifier becomes its logarithms of probabilities, floored as in `POSCOD`; what is not listed in `STEPS` is refused by name.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+
+from poscod._inputs import _LEAST_PROBABILITY
+from poscod.backends.onnx._graph import Graph
+from poscod.exceptions import InvalidInputError
+
+
+def _standard(graph: Graph, step: Any, x: str) -> str:
+    if step.mean_ is not None and step.with_mean:
+        x = graph("Sub", x, graph.real(step.mean_))
+    return x if step.scale_ is None else graph("Div", x, graph.real(step.scale_))
+
+
+def _min_max(graph: Graph, step: Any, x: str) -> str:
+    x = graph("Add", graph("Mul", x, graph.real(step.scale_)), graph.real(step.min_))
+    if step.clip:
+        low, high = step.feature_range
+        x = graph("Min", graph("Max", x, graph.real(low)), graph.real(high))
+    return x
+
+
+STEPS: dict[type, Callable[[Graph, Any, str], str]] = {
+    StandardScaler: _standard,
+    MinMaxScaler: _min_max,
+    MaxAbsScaler: lambda graph, step, x: graph("Div", x, graph.real(step.scale_)),
+}
+"""Steps of a pipeline before the classifier."""
+
+
+def classifier_logits(graph: Graph, classifier: Any, x: str) -> str:
+    """Return log p(y | x) of a fitted classifier, shape (n, K).
+
+    Parameters
+    ----------
+    graph : Graph
+    classifier : fitted estimator
+    x : str
+        Of shape (n, d), in the wide type.
+
+    Returns
+    -------
+    logits : str
+    """
+    if isinstance(classifier, FrozenEstimator):
+        classifier = classifier.estimator
+    if isinstance(classifier, Pipeline):
+        for _, step in classifier.steps[:-1]:
+            if step is None or (isinstance(step, str) and step == "passthrough"):
+                continue
+            if type(step) not in STEPS:
+                raise _refusal(step)
+            x = STEPS[type(step)](graph, step, x)
+        classifier = classifier.steps[-1][1]
+    if type(classifier) is not LogisticRegression:
+        raise _refusal(classifier)
+    weight, bias = classifier.coef_, classifier.intercept_
+    if len(classifier.classes_) == 2:  # one row of coefficients stands for the second class
+        weight, bias = np.vstack([np.zeros_like(weight), weight]), np.concatenate([[0.0], np.ravel(bias)])
+    margin = graph("Add", graph("MatMul", x, graph.real(weight.T)), graph.real(bias))
+    return graph.log_at_least(graph("Softmax", margin, axis=1), graph.real(_LEAST_PROBABILITY))
+
+
+def _refusal(step: Any) -> InvalidInputError:
+    known = ", ".join(sorted(kind.__name__ for kind in STEPS))
+    return InvalidInputError(
+        f"classifier must be a LogisticRegression, alone or behind {known}, to be exported, got {type(step).__name__}: give its logits "
+        "as Activations instead, and put its own ONNX graph in front."
+    )

@@ -1,0 +1,154 @@
+"""From an ONNX network and its inputs to `Activations`, with onnxruntime.
+
+Convention: as `poscod.backends.torch.extract`, for files that any framework wrote.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._optional import require
+from poscod._validation import check_choice, check_count
+from poscod.activations import Activations
+from poscod.backends._progress import watched
+from poscod.backends._spool import Spool
+from poscod.backends.onnx._backbone import expose, find_ends, open_model
+from poscod.exceptions import InvalidInputError
+
+HINT = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
+LABELS = ("labels", "label")
+
+
+def extract(
+    model: Any,
+    data: Any,
+    *,
+    features: str | None = None,
+    logits: str | None = None,
+    dtype: str = "float32",
+    to: str | os.PathLike[str] | None = None,
+    batch_size: int = 256,
+    providers: list[str] | None = None,
+    progress: bool | None = None,
+) -> Activations:
+    """Run an ONNX network and keep features, logits, labels and the last layer.
+
+    Parameters
+    ----------
+    model : str, path-like or ModelProto
+    data : ndarray, pair (inputs, labels) of ndarray, or iterable of batches
+        A batch is an array, a pair (array, labels), or a mapping of the network's input names (and ``labels``).
+    features, logits : str, default=None
+        Names of these values in the network; None finds them at its last linear layer.
+    dtype : {"float32", "float64"}, default="float32"
+        What numbers are kept as.
+    to : str or path-like, default=None
+        A file (.npz or .safetensors) to write batch by batch; what is returned is a memory map of it.
+    batch_size : int, default=256
+        For arrays.
+    providers : list of str, default=None
+        Of onnxruntime; None is the CPU.
+    progress : bool, default=None
+        Whether to show a bar; None shows one on a terminal.
+
+    Returns
+    -------
+    activations : Activations
+    """
+    runtime = require("onnxruntime", extra="onnx", feature="Running an ONNX network")
+    check_choice(dtype, "dtype", {"float32": 0, "float64": 1})
+    network = open_model(model)
+    ends = find_ends(network, features, logits)
+    try:
+        session = runtime.InferenceSession(
+            expose(network, ends).SerializeToString(), providers=providers or ["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise InvalidInputError(f"The network could not be loaded by onnxruntime ({_first_line(error)}).") from None
+    names = {value.name: value.type for value in session.get_inputs()}
+    weight, bias = ends.weight, ends.bias
+    with Spool(to, dtype=dtype, hint=HINT) as spool:
+        for batch in watched(_batches(data, batch_size), "extract", progress, extra="onnx"):
+            feed, labels = _feed(batch, names)
+            try:
+                x, z = session.run([ends.features, ends.logits], feed)
+            except Exception as error:
+                raise InvalidInputError(f"The network could not be run on this input ({_first_line(error)}).") from None
+            x, z = (
+                value.reshape(len(value), -1) if value.ndim > 2 and value[0].size == value.shape[1] else value
+                for value in (x, z)
+            )
+            if spool.rows == 0 and weight is not None and not _affine(x, z, weight, bias):
+                weight, bias = None, None
+            spool.add(x, z, labels)
+        return spool.finish(weight, None if weight is None else bias)
+
+
+def _batches(data: Any, batch_size: int) -> Iterable[Any]:
+    check_count(batch_size, "batch_size")
+    if isinstance(data, np.ndarray):
+        return _Cut((data,), batch_size)
+    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, np.ndarray) for part in data):
+        if len(data[0]) != len(data[1]):
+            raise InvalidInputError(f"data must pair as many labels as inputs, got {len(data[0])} and {len(data[1])}.")
+        return _Cut(data, batch_size)
+    if not isinstance(data, Iterable):
+        raise InvalidInputError(
+            f"data must be an array, a pair (inputs, labels) or batches, got {type(data).__name__}."
+        )
+    return data
+
+
+class _Cut:
+    """Arrays in blocks of rows."""
+
+    def __init__(self, arrays: tuple[NDArray[Any], ...], rows: int) -> None:
+        self.arrays, self.rows = arrays, rows
+
+    def __len__(self) -> int:
+        return -(-len(self.arrays[0]) // self.rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self.arrays[0]), self.rows):
+            yield tuple(array[start : start + self.rows] for array in self.arrays)
+
+
+def _feed(batch: Any, names: dict[str, str]) -> tuple[dict[str, NDArray[Any]], Any]:
+    """Tell inputs from labels and give inputs the types the network takes."""
+    labels = None
+    if isinstance(batch, Mapping):
+        labels = next((batch[key] for key in LABELS if key in batch and key not in names), None)
+        feed = {name: batch[name] for name in names if name in batch}
+    else:
+        if isinstance(batch, (tuple, list)):
+            batch, labels = batch[0], batch[1] if len(batch) > 1 else None
+        feed = {next(iter(names)): batch}
+    if missing := [name for name in names if name not in feed]:
+        raise InvalidInputError(
+            f"The network also takes '{missing[0]}': give batches as mappings of its inputs {sorted(names)}."
+        )
+    kinds = {
+        "tensor(float)": np.float32,
+        "tensor(double)": np.float64,
+        "tensor(float16)": np.float16,
+        "tensor(int64)": np.int64,
+    }
+    return {name: np.ascontiguousarray(value, dtype=kinds.get(names[name])) for name, value in feed.items()}, labels
+
+
+def _affine(x: NDArray[Any], z: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None) -> bool:
+    if x.ndim != 2 or x.shape[1] != weight.shape[1] or not (np.isfinite(x).all() and np.isfinite(z).all()):
+        return False
+    made = x.astype(np.float64) @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
+    return bool(np.abs(made - z).max() <= 1e-3 * (1.0 + np.abs(z).max()))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

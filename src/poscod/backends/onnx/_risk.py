@@ -1,0 +1,87 @@
+"""From logits to posterior, answer and conditional risk, in a graph.
+
+Convention: the same formulas as `poscod.risk`, with the largest logit taken out of every sum, so that confident rows keep their order.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from poscod._validation import Floats
+from poscod.backends.onnx._graph import Graph
+
+# Stands for minus infinity where a class is left out of a sum; far below any logit, and finite in single precision.
+NEVER = -1e30
+
+
+class Top(NamedTuple):
+    """The largest logit and the others."""
+
+    where: str
+    best: str
+    others: str
+
+
+def split_top(graph: Graph, logits: str, n_classes: int) -> Top:
+    """Split logits into the largest and the others.
+
+    Parameters
+    ----------
+    graph : Graph
+    logits : str
+        Of shape (n, K).
+    n_classes : int
+
+    Returns
+    -------
+    top : Top
+        Index (n, 1), largest logit (n, 1), and logits (n, K) with the largest replaced by `NEVER`.
+    """
+    index = graph("ArgMax", logits, axis=1, keepdims=1)
+    best = graph.reduce("ReduceMax", logits, keep=True)
+    mask = graph("Equal", index, graph.constant(np.arange(n_classes)[None, :], "int64"))
+    return Top(index, best, graph("Where", mask, graph.real(NEVER), logits))
+
+
+def answer(graph: Graph, logits: str, n_classes: int, temperature: float, loss: Floats) -> tuple[str, str, str]:
+    """Return posterior, answer and conditional risk.
+
+    Parameters
+    ----------
+    graph : Graph
+    logits : str
+        Of shape (n, K), in the wide type.
+    n_classes : int
+    temperature : float
+        Divides the logits.
+    loss : ndarray of shape (K, K)
+
+    Returns
+    -------
+    posterior : str
+        Of shape (n, K).
+    label : str
+        Class index, shape (n,).
+    risk : str
+        Of shape (n,).
+    """
+    rows = graph.constant([-1], "int64")
+    scaled = graph("Div", logits, graph.real(temperature))
+    posterior = graph("Softmax", scaled, axis=1, to="posterior")
+    if np.array_equal(loss, 1.0 - np.eye(n_classes)):
+        top = split_top(graph, scaled, n_classes)
+        label = graph("ArgMax", logits, axis=1, keepdims=1)
+        if n_classes == 1:
+            risk = graph("Mul", top.best, graph.real(0.0))
+        else:
+            rest = graph.reduce("ReduceLogSumExp", graph("Sub", top.others, top.best), keep=True)
+            risk = graph("Sigmoid", rest)
+    else:
+        expected = graph("MatMul", posterior, graph.real(loss))
+        label = graph("ArgMin", expected, axis=1, keepdims=1)
+        risk = graph("GatherElements", expected, label, axis=1)
+    return posterior, graph("Reshape", label, rows, to="label"), graph("Reshape", risk, rows, to="risk")

@@ -1,0 +1,220 @@
+"""Run a network over images and keep its features, logits and labels: what every other command can work with.
+
+The input is a folder of images (its subfolders are the classes, in alphabetical order), a list of them (.txt; one line per image: path and
+label, as OpenOOD writes them), or an archive (.npz) with `images` (n, height, width, 3) of bytes or `inputs` as the network takes them, and `labels`.
+The network is an ONNX file (--onnx, nothing of PyTorch is needed), an exported program (.pt2), package.module:callable, which is imported
+and called without arguments, or the name of a built-in network (resnet56_32x32, resnet18_32x32, ...), the last two with --weights.
+
+Convention: the layer that makes the logits is found by itself; its input are the features. Rows must be rows the network was not trained on
+if they are to set thresholds. The file is written batch by batch and appears as a whole.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poscod.activations import FORMATS, Activations
+from poscod.backends.images import NORMALISATIONS, Images, open_images
+from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._tables import check_output
+from poscod.exceptions import InvalidInputError
+
+EXAMPLES = (
+    "poscod extract images/ --onnx network.onnx --resize 256 --crop 224 --normalise imagenet -o known.npz",
+    "poscod extract test_cifar10.txt --root data/ --model resnet18_32x32 --weights best.ckpt --normalise cifar10 -o known.npz",
+    "poscod extract pixels.npz --model mypackage.networks:build --weights net.safetensors --layer classifier -o rows.npz",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("input", help="folder of images, list of images (.txt) or archive (.npz)")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="activations to write: .npz or .safetensors"
+    )
+    network = parser.add_argument_group("network").add_mutually_exclusive_group(required=True)
+    network.add_argument(
+        "--model", metavar="NETWORK", help="package.module:callable, a .onnx or .pt2 file, or a built-in name"
+    )
+    network.add_argument("--onnx", metavar="FILE", help="an ONNX network; the same as --model FILE.onnx")
+    about = parser.add_argument_group("about the network")
+    about.add_argument(
+        "--weights", metavar="FILE", help="checkpoint: a state dict (.pt, .th, .ckpt), .safetensors or .npz"
+    )
+    about.add_argument(
+        "--classes", type=int, default=10, metavar="K", help="classes of a built-in network (default: 10)"
+    )
+    about.add_argument(
+        "--layer", metavar="NAME", help="layer (PyTorch) or value before the layer (ONNX) to take, if it is not found"
+    )
+    images = parser.add_argument_group("images")
+    images.add_argument("--root", metavar="FOLDER", help="where the paths of a list start (default: the list's folder)")
+    images.add_argument("--resize", type=int, metavar="PIXELS", help="length of the shorter side")
+    images.add_argument("--crop", type=int, metavar="PIXELS", help="side of the square cut out of the middle")
+    images.add_argument(
+        "--normalise",
+        choices=sorted(NORMALISATIONS),
+        default="none",
+        help="mean and deviation of the channels (default: none)",
+    )
+    images.add_argument("--mean", type=float, nargs=3, metavar="M", help="mean of each channel, instead of --normalise")
+    images.add_argument(
+        "--std", type=float, nargs=3, metavar="S", help="deviation of each channel, instead of --normalise"
+    )
+    images.add_argument(
+        "--labels",
+        choices=("keep", "drop", "ood"),
+        default="keep",
+        help="keep labels, drop them (classes of another data set), or mark all rows as OOD (default: keep)",
+    )
+    how = parser.add_argument_group("how to run")
+    how.add_argument("--batch-size", type=int, default=256, metavar="N", help="rows at a time (default: 256)")
+    how.add_argument("--workers", type=int, default=2, metavar="N", help="threads that read images (default: 2)")
+    how.add_argument("--device", metavar="NAME", help="device of PyTorch, such as cuda (default: cpu)")
+    how.add_argument("--amp", choices=("float16", "bfloat16"), help="mixed precision (PyTorch)")
+    how.add_argument(
+        "--dtype", choices=("float32", "float64"), default="float32", help="what is written (default: float32)"
+    )
+    add_output_options(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Extract activations."""
+    console = Console.of(args)
+    check_output(args.output, [args.input, *([args.weights] if args.weights else [])])
+    if Path(args.output).suffix not in FORMATS:
+        raise InvalidInputError(f"the output must end in {' or '.join(FORMATS)}, got '{args.output}'.")
+    batches = _open(args)
+    name = args.onnx if args.onnx is not None else args.model
+    by_onnx = args.onnx is not None or Path(name).suffix == ".onnx"
+    found = (_by_onnx if by_onnx else _by_torch)(args, name, batches, False if args.quiet else None)
+    document: dict[str, Any] = {
+        "command": "extract",
+        "rows": len(found),
+        "features": found.n_features,
+        "classes": found.n_classes,
+        "labelled": 0,
+        "accuracy": None,
+        "output": str(args.output),
+    }
+    lines = [f"{len(found):,} rows: {found.n_features} features, {found.n_classes} logits."]
+    known = np.zeros(0, dtype=bool) if found.labels is None else found.labels >= 0
+    if known.any():
+        right = float((found.logits[known].argmax(axis=1) == found.labels[known]).mean())
+        document |= {"labelled": int(known.sum()), "accuracy": right}
+        lines.append(f"The network is right on {percent(right)} of the {int(known.sum()):,} labelled rows.")
+    console.answer(document, *lines, f"Written: {args.output}")
+
+
+class _Batches:
+    """Batches of rows; every pass starts anew."""
+
+    def __init__(self, rows: Any, labels: Any, size: int) -> None:
+        self.rows, self.labels, self.size = rows, labels, size
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self.rows), self.size):
+            part = slice(start, start + self.size)
+            yield self.rows[part] if self.labels is None else (self.rows[part], self.labels[part])
+
+
+def _open(args: argparse.Namespace) -> Iterable[Any]:
+    """Open the input as batches of arrays."""
+    if args.batch_size < 1 or args.workers < 1:
+        raise InvalidInputError("--batch-size and --workers must be at least 1.")
+    source = Path(args.input)
+    if not source.exists():
+        raise FileNotFoundError(2, "No such file or directory", str(source))
+    if source.suffix == ".npz":
+        with np.load(source, allow_pickle=False) as archive:
+            if "inputs" in archive:
+                inputs = archive["inputs"]
+                return _Batches(inputs, _labels(args, archive.get("labels"), len(inputs)), args.batch_size)
+    mean, std = NORMALISATIONS[args.normalise]
+    images = open_images(
+        source, root=args.root, resize=args.resize, crop=args.crop, mean=args.mean or mean, std=args.std or std
+    )
+    labels = _labels(args, images.labels, len(images))
+    chosen = Images(images.items, labels, images.resize, images.crop, images.mean, images.std)
+    return chosen.batches(args.batch_size, workers=args.workers)
+
+
+def _labels(args: argparse.Namespace, labels: Any, n: int) -> Any:
+    return {"keep": labels, "drop": None, "ood": np.full(n, -1)}[args.labels]
+
+
+def _by_onnx(args: argparse.Namespace, name: str, batches: Iterable[Any], progress: bool | None) -> Activations:
+    from poscod.backends.onnx import extract
+
+    for option in ("weights", "device", "amp"):
+        if getattr(args, option) is not None:
+            raise InvalidInputError(f"--{option} is for PyTorch networks: an ONNX network has its weights inside.")
+    return extract(
+        name,
+        batches,
+        features=args.layer,
+        dtype=args.dtype,
+        to=args.output,
+        batch_size=args.batch_size,
+        progress=progress,
+    )
+
+
+def _by_torch(args: argparse.Namespace, name: str, batches: Iterable[Any], progress: bool | None) -> Activations:
+    from poscod.backends.torch import extract
+
+    model = _network(args, name)
+    try:
+        return extract(
+            model,
+            batches,
+            args.layer,
+            device=args.device,
+            amp=args.amp,
+            dtype=args.dtype,
+            to=args.output,
+            progress=progress,
+        )
+    except RuntimeError as error:  # what torch says of shapes and devices
+        first = str(error).strip().splitlines()[0]
+        raise InvalidInputError(f"the network could not be run on this input ({first}).") from error
+
+
+def _network(args: argparse.Namespace, name: str) -> Any:
+    """Build the network that was named."""
+    from poscod.backends.torch import NETWORKS, build_network, load_exported, load_weights
+
+    if name in NETWORKS:
+        return build_network(name, args.classes, args.weights)
+    if Path(name).suffix == ".pt2":
+        if args.weights is not None:
+            raise InvalidInputError("--weights is not for exported programs: they have their weights inside.")
+        return load_exported(name)
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        known = ", ".join(NETWORKS)
+        raise InvalidInputError(
+            f"--model must be package.module:callable, a .onnx or .pt2 file, or one of {known}, got '{name}'."
+        )
+    sys.path.insert(0, os.getcwd())  # where people keep the module they name
+    try:
+        build = getattr(importlib.import_module(module), attribute)
+        model = build()
+    except Exception as error:
+        raise InvalidInputError(f"--model {name} could not be built ({type(error).__name__}: {error}).") from error
+    finally:
+        sys.path.remove(os.getcwd())
+    return model if args.weights is None else load_weights(model, args.weights)
