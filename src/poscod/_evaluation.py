@@ -194,6 +194,9 @@ def scod_risk(selective: Interval, fpr: Interval, alpha: float) -> Interval:
 
 def estimate_share(id_: Floats, traffic: Floats, level: float) -> Interval:
     """Estimate the OOD prior of fresh rows; its interval joins sampling error and what overlap can hide."""
+    every = np.concatenate([id_, traffic])
+    if min(len(id_), len(traffic)) < 2 or every.min() == every.max():
+        return Interval(0.0, 0.0, 1.0, level)  # no ratio was learned, or nothing to compare: any share is possible
     estimate = float(estimate_prior(id_, traffic))
     low, high = prior_interval(acceptance(id_, traffic), PRIORS["mean"], estimate, level)
     return Interval(estimate, float(low), float(high), level)

@@ -8,11 +8,15 @@ import json
 import re
 from importlib.resources import files
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from poscod import POSCOD, Activations
+from poscod.estimator import NoUnlabeledDataWarning
 from poscod.exceptions import InvalidInputError
+from poscod.ratio import CorrectedSigmoid
 from poscod.report import FORMATS, render_html, render_json, render_markdown, summarise, write
 from poscod.report._charts import Axis, frame, path
 from poscod.report._format import fixed, interval, percent
@@ -155,3 +159,53 @@ def test_paths_break_where_values_are_missing():
     chart = frame(0.0, 1.0, 0.0, 1.0, "x", "y")
     assert path(chart, [0.0, 0.5, 1.0], [0.0, None, 1.0]).count("M") == 2
     assert frame(1.0, 1.0, 2.0, 2.0, "x", "y")["x"]["ticks"]
+
+
+def network(n, seed, shift=0.0, classes=3):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    logits = rng.normal(size=(n, classes)) + 2.0 * np.eye(classes)[y]
+    return Activations(rng.normal(size=(n, 6)) + shift, logits), y
+
+
+def odd(case, name):
+    """Models and rows at the edges of what can be asked."""
+    rows = {"X": case.X, "y": case.y, "X_ood": case.X_ood, "X_unlabeled": case.X_unlabeled}
+    if name == "no ratio":
+        with pytest.warns(NoUnlabeledDataWarning):
+            return POSCOD(random_state=0).fit(case.X, case.y), rows
+    if name == "one row":
+        return case.model, {key: value[:1] for key, value in rows.items()}
+    if name == "network":
+        (X, y), (ood, _), (traffic, _) = network(600, 0), network(90, 1, 3.0), network(300, 2)
+        mixed = Activations(np.r_[traffic.features, ood.features], np.r_[traffic.logits, ood.logits])
+        model = POSCOD(ratio=CorrectedSigmoid("paper"), random_state=0).fit(X, y, X_unlabeled=mixed)
+        X, y = network(200, 3)
+        return model, {"X": X, "y": y, "X_ood": network(50, 4, 3.0)[0], "X_unlabeled": network(100, 5)[0]}
+    if name == "folds":
+        model = POSCOD(ratio=CorrectedSigmoid("paper"), calibration=3, random_state=0)
+        return model.fit(case.X, case.y, case.X_unlabeled), rows
+    other = {"alpha 0": {"alpha": 0.0}, "alpha 1": {"alpha": 1.0}, "all": {"tpr_min": 1.0}, "few": {"tpr_min": 0.002}}
+    return case.model.at(**other[name]), rows
+
+
+@pytest.mark.parametrize("name", ["no ratio", "one row", "network", "folds", "alpha 0", "alpha 1", "all", "few"])
+def test_odd_models_and_rows(case, name):
+    model, rows = odd(case, name)
+    found = summarise(model, **rows)
+    markdown, html = render_markdown(found), render_html(found)
+    for text in (markdown, re.sub(r"<(script|style).*?</\1>", "", html, flags=re.S)):
+        assert not re.search(r"\b(None|nan|NaN|inf)\b", text)
+    json.loads(render_json(found))
+    want = model.evaluate(rows["X"], rows["y"], rows["X_ood"])
+    assert found["rates"]["risk"]["estimate"] == pytest.approx(want.risk.estimate)
+    assert ("infinite (g alone)" in markdown) == (name == "alpha 1")
+    if name in ("no ratio", "one row"):
+        assert "cannot be said" in markdown
+
+
+def test_points_at_infinity_are_drawn_at_the_edge(case):
+    """Without a ratio log g is minus infinity everywhere, which JSON cannot hold."""
+    model, rows = odd(case, "no ratio")
+    found = summarise(model, **rows, explorer=False)["plane"]
+    assert set(found["points"]["log_ratio"]) == {found["window"][0]}

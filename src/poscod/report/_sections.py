@@ -99,6 +99,9 @@ def plane_section(model: Any, sample: Sample, max_points: int = 1200) -> dict[st
     right, window = plane_window(columns["risk"], columns["log_ratio"])
     lines = {name: {"risk": line[0], "log_ratio": line[1]} for name, line in display.boundaries.items()}
     shown = {name: int(np.sum(columns["group"] == name)) for name in sample.groups}
+    # JSON has no infinity; a point at infinity is drawn at the edge.
+    at = columns["log_ratio"]
+    columns["log_ratio"] = np.where(np.isfinite(at), at, np.clip(at, *window))
     return {"points": columns, "boundaries": lines, "right": right, "window": list(window), "shown": shown}
 
 
