@@ -13,6 +13,7 @@ NAMES = [
     "ratio_speed",
     "ratio_quality",
     "decide_speed",
+    "serve_load",
     "data_needed",
 ]
 

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "report": "write a page for people: what is rejected, why, and what other costs would mean",
     "extract": "run a network and keep its features and logits",
     "export": "write a model as an ONNX graph that any runtime can serve",
+    "serve": "answer over HTTP, with metrics, a decision log and a dashboard",
     "completion": "print a script that completes commands and options in your shell",
 }
 """Name of each command and what it does; the one list that help, completion, tests and docs read."""

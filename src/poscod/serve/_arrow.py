@@ -1,0 +1,156 @@
+"""Arrow IPC streams: a batch of rows in, a table of decisions out.
+
+Convention: a stream is refused before it is decoded if it is compressed (its size would then be unbounded), holds more rows than
+allowed, or a column of a type that is neither number, boolean, text nor list of numbers.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._optional import require
+from poscod.serve._refusal import Refusal
+
+__all__ = ["ARROW_TYPE", "read_stream", "write_stream"]
+
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+# Numbers of the messages in Arrow's Message.fbs that hold a RecordBatch, and of its field that says how it is compressed.
+_DICTIONARY, _RECORD_BATCH, _COMPRESSION = 2, 3, 3
+
+
+def _pyarrow(name: str = "pyarrow") -> Any:
+    return require(name, extra="serve", feature="Arrow bodies")
+
+
+def _field(data: memoryview, table: int, number: int) -> int:
+    """Return the position of a field of a flatbuffers table, or 0 where it is absent."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    size = struct.unpack_from("<H", data, vtable)[0]
+    slot = 4 + 2 * number
+    offset = struct.unpack_from("<H", data, vtable + slot)[0] if slot < size else 0
+    return table + offset if offset else 0
+
+
+def _follow(data: memoryview, position: int) -> int:
+    return position + int(struct.unpack_from("<I", data, position)[0])
+
+
+def _is_compressed(metadata: memoryview) -> bool:
+    """Tell whether the body of an IPC message is compressed."""
+    message = _follow(metadata, 0)
+    kind_at, header_at = _field(metadata, message, 1), _field(metadata, message, 2)
+    kind = metadata[kind_at] if kind_at else 0
+    if kind not in (_DICTIONARY, _RECORD_BATCH) or not header_at:
+        return False
+    header = _follow(metadata, header_at)
+    if kind == _DICTIONARY:
+        inner = _field(metadata, header, 1)
+        if not inner:
+            return False
+        header = _follow(metadata, inner)
+    return bool(_field(metadata, header, _COMPRESSION))
+
+
+def read_stream(body: bytes, max_rows: int) -> dict[str, NDArray[Any]]:
+    """Return the columns of an Arrow IPC stream.
+
+    Parameters
+    ----------
+    body : bytes
+    max_rows : int
+        More rows are refused.
+
+    Returns
+    -------
+    columns : dict of str to ndarray
+        Numbers as floats with NaN for null, booleans and texts as objects, lists of numbers as matrices.
+    """
+    pa, ipc = _pyarrow(), _pyarrow("pyarrow.ipc")
+    try:
+        for message in ipc.MessageReader.open_stream(pa.py_buffer(body)):
+            if _is_compressed(memoryview(message.metadata)):
+                raise Refusal(415, "Compressed Arrow buffers are not read: write the stream without compression.")
+        batches, rows = [], 0
+        with ipc.open_stream(pa.py_buffer(body)) as reader:
+            schema = reader.schema
+            if len(set(schema.names)) < len(schema.names):
+                raise Refusal(422, "The Arrow stream must not hold two columns of one name.")
+            for field in schema:
+                _check_type(pa, field)
+            for batch in reader:
+                rows += batch.num_rows
+                if rows > max_rows:
+                    raise Refusal(413, f"A batch may have at most {max_rows} rows, got more: send several batches.")
+                batch.validate(full=True)
+                batches.append(batch)
+        table = pa.Table.from_batches(batches, schema)
+        return {name: _numpy(pa, table.column(name).combine_chunks()) for name in schema.names}
+    except (pa.ArrowException, OSError, struct.error, IndexError, ValueError, OverflowError) as error:
+        sentence = str(error).split("\n")[0][:200]
+        raise Refusal(400, f"The body is not a whole Arrow IPC stream ({sentence}).") from None
+
+
+def _check_type(pa: Any, field: Any) -> None:
+    kind, types = field.type, pa.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    elif types.is_list(kind) or types.is_fixed_size_list(kind):
+        kind = kind.value_type
+        if types.is_floating(kind) or types.is_integer(kind):
+            return
+    scalar = (types.is_floating, types.is_integer, types.is_boolean, types.is_string, types.is_large_string)
+    if not any(test(kind) for test in scalar):
+        raise Refusal(
+            422, f"Column '{field.name}' must hold numbers, texts or lists of numbers, got Arrow type {field.type}."
+        )
+
+
+def _numpy(pa: Any, column: Any) -> NDArray[Any]:
+    kind, types = column.type, pa.types
+    if types.is_list(kind) or types.is_fixed_size_list(kind):
+        if column.null_count:
+            raise Refusal(422, "Lists of numbers must not be null.")
+        values = column.flatten().to_numpy(zero_copy_only=False)
+        rows = len(column)
+        # Equal lengths are checked list by list: a total that happens to divide proves nothing.
+        if rows and types.is_list(kind) and len(np.unique(np.diff(column.offsets.to_numpy()))) > 1:
+            raise Refusal(422, "All lists of numbers of a column must have one length.")
+        return np.asarray(values, dtype=np.float64).reshape(rows, len(values) // rows if rows else 0)
+    if types.is_floating(kind) or types.is_integer(kind):
+        array = column.to_numpy(zero_copy_only=False)
+        return array if array.dtype == np.float32 else array.astype(np.float64)
+    return np.asarray(column.to_pylist(), dtype=object)
+
+
+def write_stream(columns: dict[str, Any], metadata: dict[str, str]) -> bytes:
+    """Return columns as an Arrow IPC stream.
+
+    Parameters
+    ----------
+    columns : dict of str to ndarray or list
+        Of equal lengths.
+    metadata : dict of str to str
+        Kept in the schema.
+
+    Returns
+    -------
+    body : bytes
+    """
+    pa, ipc = _pyarrow(), _pyarrow("pyarrow.ipc")
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+            arrays[name] = pa.array([str(value) for value in values])  # labels of several types
+    table = pa.table(arrays).replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()

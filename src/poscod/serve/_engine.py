@@ -1,0 +1,138 @@
+"""Computing off the event loop, and many small requests at once.
+
+Convention: a job is put into a bounded queue and its caller awaits the answer. A thread takes the oldest job together with all
+others of the same layout that wait at that moment: nobody ever waits for company, so one request alone is as fast as it can be,
+and under load the cost of a call is shared. If a joint call fails, each job is tried alone and only the guilty one is refused.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from poscod.serve._refusal import Refusal
+
+__all__ = ["Engine", "Job"]
+
+
+class Job:
+    """Something to compute.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(jobs) -> answers``, one answer per job, for jobs of one key.
+    payload : object
+        What ``run`` needs.
+    rows : int
+        Size of the job.
+    key : hashable or None
+        Jobs of one key may be run together; None stays alone.
+    """
+
+    __slots__ = ("future", "key", "loop", "payload", "rows", "run")
+
+    def __init__(
+        self, run: Callable[[Sequence[Job]], Sequence[Any]], payload: Any, rows: int = 1, key: Any = None
+    ) -> None:
+        self.run, self.payload, self.rows, self.key = run, payload, rows, key
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+
+
+class Engine:
+    """A few threads and the queue before them.
+
+    Parameters
+    ----------
+    threads : int
+    joint_rows : int
+        Largest number of rows of jobs that are run together; 0 runs each alone.
+    max_jobs : int
+        Jobs that may wait.
+    """
+
+    def __init__(self, threads: int, joint_rows: int, max_jobs: int) -> None:
+        self._joint_rows, self._max_jobs = joint_rows, max_jobs
+        self._jobs: deque[Job] = deque()
+        self._ready = threading.Condition()
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"poscod-compute-{i}", daemon=True) for i in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def compute(self, job: Job) -> Any:
+        """Run a job in a thread and return its answer; a cancelled caller's job is skipped if it has not begun."""
+        with self._ready:
+            if self._closing:
+                raise Refusal(503, "The service is shutting down.", {"Retry-After": "1"})
+            if len(self._jobs) >= self._max_jobs:
+                raise Refusal(503, "Too many requests are waiting: try again later.", {"Retry-After": "1"})
+            self._jobs.append(job)
+            self._ready.notify()
+        return await job.future
+
+    def close(self, seconds: float) -> None:
+        """Finish what is queued and stop the threads."""
+        with self._ready:
+            self._closing = True
+            self._ready.notify_all()
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def _take(self) -> list[Job]:
+        with self._ready:
+            while not self._jobs:
+                if self._closing:
+                    return []
+                self._ready.wait()
+            first = self._jobs.popleft()
+            jobs, rows = [first], first.rows
+            if first.key is not None and rows < self._joint_rows and self._jobs:
+                rest: list[Job] = []
+                while self._jobs:
+                    job = self._jobs.popleft()
+                    if job.key == first.key and rows + job.rows <= self._joint_rows:
+                        jobs.append(job)
+                        rows += job.rows
+                    else:
+                        rest.append(job)
+                self._jobs.extend(rest)
+                if rest:
+                    self._ready.notify()
+            return jobs
+
+    def _work(self) -> None:
+        # Far inputs overflow on their way to a score that rejects them; that is no news for a log.
+        with np.errstate(all="ignore"):
+            while jobs := self._take():
+                if jobs := [job for job in jobs if not job.future.cancelled()]:
+                    jobs[0].loop.call_soon_threadsafe(_deliver, jobs, _answers(jobs))
+
+
+def _answers(jobs: Sequence[Job]) -> Sequence[Any]:
+    """Return an answer or an exception per job."""
+    try:
+        return jobs[0].run(jobs)
+    except Exception as error:
+        if len(jobs) == 1:
+            return [error]
+        return [answer for job in jobs for answer in _answers([job])]
+
+
+def _deliver(jobs: Sequence[Job], answers: Sequence[Any]) -> None:
+    for job, answer in zip(jobs, answers, strict=True):
+        if not job.future.done():
+            if isinstance(answer, Exception):
+                job.future.set_exception(answer)
+            else:
+                job.future.set_result(answer)

@@ -1,0 +1,212 @@
+"""The monitor of a running service: one thread that counts decisions and keeps a summary ready.
+
+Convention: requests only append to a bounded queue; only the watching thread touches the `Monitor`, so counting needs no lock and
+reading a summary costs nothing. The state file holds the state, the reference it was counted with and the hash of the model;
+the state of a model that was replaced stays beside it, under the first digits of its hash.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import fields
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poscod._files import replacing
+from poscod.decision import Decisions
+from poscod.exceptions import PoscodError
+from poscod.monitor import FINDINGS, Monitor, Reference
+from poscod.serve._lines import say, where
+from poscod.serve._metrics import Sample
+from poscod.serve._model import LoadedModel
+from poscod.serve._plain import plain
+from poscod.serve._settings import Settings
+
+__all__ = ["Watch"]
+
+# How long the thread waits for decisions, how often the summary is made anew and the state saved at most.
+_PATIENCE, _SUMMARY_SECONDS, _SAVE_SECONDS = 0.25, 1.0, 60.0
+# A summary of many windows takes a second: it may cost one part in so many of the time.
+_SUMMARY_SHARE = 30.0
+
+
+class Watch:
+    """Counts what a service decides.
+
+    Parameters
+    ----------
+    loaded : LoadedModel
+        The model in service.
+    settings : Settings
+    """
+
+    def __init__(self, loaded: LoadedModel, settings: Settings) -> None:
+        self._settings = settings
+        self._queue: deque[tuple[float, Decisions, LoadedModel]] = deque()
+        self._wake = threading.Condition()
+        self._waiting, self._closing = 0, False
+        self._next: LoadedModel | None = None
+        self.dropped = 0
+        self._begin(loaded)
+        self._summarise()
+        self._thread = threading.Thread(target=self._work, name="poscod-monitor", daemon=True)
+        self._thread.start()
+
+    def put(self, now: float, decisions: Decisions, loaded: LoadedModel) -> None:
+        """Append decisions, or drop and count them; never waits."""
+        with self._wake:
+            if self._waiting + len(decisions) > self._settings.log_queue_rows:
+                self.dropped += len(decisions)
+                return
+            self._waiting += len(decisions)
+            self._queue.append((now, decisions, loaded))  # the thread looks by itself, for many requests at a time
+
+    def reset(self, loaded: LoadedModel) -> None:
+        """Begin anew for another model."""
+        with self._wake:
+            self._next = loaded
+            self._wake.notify()
+
+    def document(self) -> dict[str, Any]:
+        """Return the latest summary as plain JSON."""
+        return {**self._document, "dropped": self.dropped}
+
+    def close(self, seconds: float) -> None:
+        """Count what waits, save the state and stop."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(seconds)
+
+    def samples(self) -> Iterable[Sample]:
+        """Yield what Prometheus reads."""
+        yield "poscod_monitor_dropped", "counter", "Decisions that the monitor did not see", [({}, float(self.dropped))]
+        document = self._document
+        active = {finding["code"] for finding in document["findings"] if finding["active"]}
+        values = [({"code": code, "severity": kind.severity}, float(code in active)) for code, kind in FINDINGS.items()]
+        yield "poscod_finding", "gauge", "Whether a finding of the monitor is active", values
+        if document["windows"]:
+            last = document["windows"][-1]
+            shares = [
+                ({"bound": name}, last["pi"][key])
+                for name, key in (("low", "low"), ("estimate", "estimate"), ("high", "high"))
+            ]
+            known = [(labels, float(value)) for labels, value in shares if value is not None]
+            yield "poscod_ood_share", "gauge", "OOD share of the latest window, with its interval", known
+            yield "poscod_window_decisions", "gauge", "Decisions in the latest window", [({}, float(last["n"]))]
+            if last["n"]:
+                share = float(last["accepted"] / last["n"])
+                yield "poscod_window_accepted_share", "gauge", "Share accepted in the latest window", [({}, share)]
+
+    def _work(self) -> None:
+        summary_at = saved_at = time.monotonic()
+        pause = _SUMMARY_SECONDS
+        fresh = False
+        while True:
+            with self._wake:
+                if self._next is None and not self._closing:
+                    self._wake.wait(_PATIENCE)
+                taken = list(self._queue)
+                self._queue.clear()
+                self._waiting = 0
+                upcoming, self._next, closing = self._next, None, self._closing
+            try:
+                fresh |= self._count(taken)
+                if upcoming is not None:
+                    self._retire()
+                    self._begin(upcoming)
+                    fresh = True
+                now = time.monotonic()
+                if fresh and (closing or upcoming is not None or now - summary_at >= pause):
+                    self._summarise()
+                    summary_at, fresh = time.monotonic(), False
+                    pause = max(_SUMMARY_SECONDS, _SUMMARY_SHARE * (summary_at - now))
+                if closing or now - saved_at >= _SAVE_SECONDS:
+                    self._save(self._settings.state_file)
+                    saved_at = now
+            except Exception as error:  # a monitor that fails must not end the service, nor its own thread
+                say("monitor-fault", error=where(error))
+            if closing:
+                return
+
+    def _count(self, taken: list[tuple[float, Decisions, LoadedModel]]) -> bool:
+        ours = [(now, decisions) for now, decisions, loaded in taken if loaded.sha256 == self._sha256]
+        self.dropped += sum(len(d) for _, d, loaded in taken if loaded.sha256 != self._sha256)
+        if not ours or self._monitor is None:
+            return False
+        sizes = [len(decisions) for _, decisions in ours]
+        joint = Decisions(
+            *(np.concatenate([getattr(decisions, field.name) for _, decisions in ours]) for field in fields(Decisions))
+        )
+        self._monitor.update(joint, at=np.repeat([now for now, _ in ours], sizes))
+        return True
+
+    def _begin(self, loaded: LoadedModel) -> None:
+        """Take up the state that was saved for a model, or begin with none."""
+        self._sha256, self._monitor, self._why = loaded.sha256, None, None
+        for path in (self._settings.state_file, self._archive()):
+            if path is not None and path.exists() and self._restore(path):
+                if path != self._settings.state_file:
+                    self._save(self._settings.state_file)
+                    path.unlink(missing_ok=True)
+                return
+        try:
+            reference = Reference.from_model(loaded.model)
+        except PoscodError as error:
+            self._why = str(error)
+            say("monitor-off", sentence=self._why)
+            return
+        self._monitor = Monitor(reference, window=self._settings.window, ood_limit=self._settings.ood_limit)
+
+    def _retire(self) -> None:
+        """Put the state of a model that goes out of service aside; the state file is for the one in service."""
+        self._save(self._archive())
+        if self._settings.state_file is not None:
+            self._settings.state_file.unlink(missing_ok=True)
+
+    def _restore(self, path: Path) -> bool:
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["sha256"] != self._sha256:
+                return False
+            monitor = Monitor.from_state(data["monitor"], Reference.from_dict(data["reference"]))
+        except (PoscodError, OSError, ValueError, KeyError, TypeError) as error:
+            say("monitor-state", sentence=f"{path} cannot be read and is not used ({type(error).__name__}).")
+            return False
+        if (monitor.window, monitor.ood_limit) != (self._settings.window, self._settings.ood_limit):
+            say("monitor-state", sentence=f"{path} was counted with another window or limit and is not used.")
+            return False
+        self._monitor = monitor
+        return True
+
+    def _archive(self) -> Path | None:
+        path = self._settings.state_file
+        return None if path is None else path.with_name(f"{path.stem}-{self._sha256[:12]}{path.suffix}")
+
+    def _save(self, path: Path | None) -> None:
+        if path is None or self._monitor is None:
+            return
+        state = {
+            "sha256": self._sha256,
+            "reference": self._monitor.reference.to_dict(),
+            "monitor": self._monitor.state(),
+        }
+        try:
+            with replacing(path) as file:
+                file.write(json.dumps(state).encode())
+        except OSError as error:
+            say("monitor-state", sentence=f"{path} cannot be written ({error.strerror}).")
+
+    def _summarise(self) -> None:
+        summary = {"windows": [], "findings": []} if self._monitor is None else self._monitor.summary()
+        stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self._document = plain({"model": self._sha256, "at": stamp, "off": self._why, **summary})

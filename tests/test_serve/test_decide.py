@@ -1,0 +1,201 @@
+"""Answers equal the model's own decisions, in every form of body and answer."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from poscod import POSCOD, Activations
+
+ROWS = [[0.0, 0.1], [3.0, 0.5], [1.5, 4.5], [1.4, 0.0], [50.0, -900.0]]
+ARROW, NPY = "application/vnd.apache.arrow.stream", "application/x-npy"
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def arrow(columns: dict) -> bytes:
+    table, sink = pa.table(columns), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def assert_same(answer: dict, expected) -> None:
+    for name in ("label", "accept", "reason"):
+        assert answer[name] == getattr(expected, name).tolist()
+    for name in ("risk", "log_ratio", "score"):
+        np.testing.assert_allclose(answer[name], getattr(expected, name), rtol=1e-9)
+
+
+def test_json_equals_the_model(server, model_file):
+    answer = server.decide(ROWS, ids=["a", 7, "c", "d", "e"])
+    assert answer.status_code == 200, answer.text
+    expected = POSCOD.load(model_file).decide(ROWS)
+    assert {True, False} == set(expected.accept.tolist())
+    document = answer.json()
+    assert_same(document["decisions"], expected)
+    assert document["decisions"]["prediction"] == expected.predictions(-1).tolist()
+    assert document["n"] == 5
+    assert document["ids"] == ["a", "7", "c", "d", "e"]
+    assert document["model"] == server.service.holder.current.sha256
+
+
+def test_npy_and_arrow_bodies_and_arrow_answers(server, model_file):
+    X = np.asarray(ROWS)
+    expected = POSCOD.load(model_file).decide(X)
+    answer = server.client.post("/v1/decide", content=npy(X), headers={"content-type": NPY})
+    assert_same(answer.json()["decisions"], expected)
+    body = arrow({"x": X[:, 0], "y": X[:, 1], "id": list("abcde")})
+    answer = server.client.post("/v1/decide", content=body, headers={"content-type": ARROW, "accept": ARROW})
+    assert answer.headers["content-type"] == ARROW
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert table["id"].to_pylist() == list("abcde")
+    assert_same(table.to_pydict(), expected)
+    assert table.schema.metadata[b"model"].decode() == server.service.holder.current.sha256
+
+
+def test_float32_and_integers_of_npy(server, model_file):
+    model = POSCOD.load(model_file)
+    for X in (np.asarray(ROWS, dtype=np.float32), np.array([[0, 1], [3, 4]]), np.asfortranarray(ROWS)):
+        answer = server.client.post("/v1/decide", content=npy(X), headers={"content-type": NPY})
+        assert answer.json()["decisions"]["accept"] == model.decide(X).accept.tolist()
+
+
+def test_named_features_and_text_labels(serve, named_file):
+    pandas = pytest.importorskip("pandas")
+    running = serve(named_file)
+    X = np.asarray(ROWS)
+    model = POSCOD.load(named_file)
+    expected = model.decide(pandas.DataFrame(X, columns=["width", "height"]))
+    width, height = X.T.tolist()
+    records = [{"height": h, "width": w} for w, h in ROWS]  # keys in any order
+    bodies = [{"rows": ROWS}, {"columns": {"height": height, "width": width}}, {"records": records}]
+    for body in bodies:
+        answer = running.client.post("/v1/decide", json=body)
+        assert answer.status_code == 200, answer.text
+        assert_same(answer.json()["decisions"], expected)
+        assert answer.json()["decisions"]["prediction"] == expected.predictions("none of them").tolist()
+    answer = running.client.post(
+        "/v1/decide", content=arrow({"height": height, "width": width}), headers={"content-type": ARROW}
+    )
+    assert_same(answer.json()["decisions"], expected)
+    for bad in (
+        {"columns": {"width": width}},
+        {"columns": {"width": width, "height": height, "depth": width}},
+        {"columns": {"width": width, "height": height[:-1]}},
+        {"records": [{"width": 1}]},
+        {"records": [[1, 2]]},
+        {"rows": [[1.0, "tall"]]},
+        {"columns": {"width": [[1]], "height": [2]}},
+    ):
+        assert running.client.post("/v1/decide", json=bad).status_code == 422, bad
+    assert running.client.get("/v1/model").json()["inputs"]["names"] == ["width", "height"]
+
+
+def test_network_activations(serve, network_file):
+    running = serve(network_file)
+    X = np.asarray(ROWS)
+    logits = X @ np.array([[-1.0, 0.2], [1.0, -0.2]]).T
+    expected = POSCOD.load(network_file).decide(Activations(X, logits))
+    body = {"activations": {"features": X.tolist(), "logits": logits.tolist()}}
+    assert_same(running.client.post("/v1/decide", json=body).json()["decisions"], expected)
+    side = npy(np.hstack([X, logits]))
+    assert_same(
+        running.client.post("/v1/decide", content=side, headers={"content-type": NPY}).json()["decisions"], expected
+    )
+    lists = arrow({"features": X.tolist(), "logits": logits.tolist()})
+    assert_same(
+        running.client.post("/v1/decide", content=lists, headers={"content-type": ARROW}).json()["decisions"], expected
+    )
+    for bad in ({"rows": ROWS}, {"activations": {"features": X.tolist()}}, {"activations": {"features": [[1.0]], "logits": [[1.0, 2.0]]}}):  # fmt: skip
+        assert running.client.post("/v1/decide", json=bad).status_code == 422, bad
+
+
+def test_infinite_numbers_are_the_largest_double(serve, folder):
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 2)), np.tile([True, False], 150)
+    with pytest.warns(UserWarning, match="unlabelled"):
+        model = POSCOD(LogisticRegression(), random_state=0).fit(X, y)  # no traffic: log g = -inf
+    model.save(folder / "risk-only.poscod")
+    running = serve(folder / "risk-only.poscod")
+    answer = running.decide([[0.0, 0.0]])
+    decisions = json.loads(answer.text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["decisions"]
+    assert decisions["log_ratio"] == [-np.finfo(float).max]
+    assert decisions["label"][0] in (True, False)
+    assert isinstance(decisions["label"][0], bool)
+    rule = running.client.get("/v1/at", params={"alpha": 1}).json()
+    assert rule["beta"] == np.finfo(float).max
+    card = running.client.get("/v1/model").json()
+    assert card["calibration"]["fpr"] is None
+    assert card["ood_share_at_fit"] == 0
+
+
+def test_concurrent_requests_are_decided_together_and_get_their_own_answers(server, model_file):
+    import asyncio
+
+    import httpx
+
+    rng = np.random.default_rng(3)
+    batches = [rng.normal(1.5, 2.0, (1 + i % 4, 2)) for i in range(60)]
+    model = POSCOD.load(model_file)
+    before = server.metric("poscod_joint_rows_count")
+
+    async def ask() -> list:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+            good = [client.post("/v1/decide", json={"rows": batch.tolist()}) for batch in batches]
+            bad = [client.post("/v1/decide", json={"rows": [[None, 1.0]]}) for _ in range(5)]
+            return await asyncio.gather(*good, *bad)
+
+    answers = asyncio.run(ask())
+    for batch, answer in zip(batches, answers, strict=False):
+        assert_same(answer.json()["decisions"], model.decide(batch))
+    assert [answer.status_code for answer in answers[60:]] == [422] * 5
+    calls = server.metric("poscod_joint_rows_count") - before
+    assert calls < 60, "nothing was joined"
+
+
+def test_a_failing_joint_call_refuses_only_the_guilty(serve, model_file):
+    running = serve(model_file, threads=1)
+    engine, holder = running.service.engine, running.service.holder
+    real = holder.current.model.decide
+    calls: list[int] = []
+
+    def fragile(X):
+        calls.append(len(X))
+        if (np.asarray(X)[:, 0] == 13).any():
+            raise ValueError("thirteen")
+        return real(X)
+
+    holder.current.model.decide = fragile
+    import asyncio
+
+    from poscod.serve._rows import Rows
+    from poscod.serve._service import Question
+
+    async def ask() -> list:
+        jobs = [
+            running.service.job(Question(holder.current, "r", False, Rows({"rows": np.array([[float(first), 0.0]])})))
+            for first in (1, 13, 2)
+        ]
+        with engine._ready:  # all three wait before the thread looks
+            tasks = [asyncio.ensure_future(engine.compute(job)) for job in jobs]
+            engine._jobs.extend(())
+            await asyncio.sleep(0)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    answers = asyncio.run(ask())
+    assert calls[0] == 3
+    assert calls[1:] == [1, 1, 1]
+    assert [isinstance(answer, bytes) for answer in answers] == [True, False, True]
+    assert answers[1].status == 422
+    assert "thirteen" in answers[1].sentence

@@ -1,0 +1,110 @@
+"""The monitor in a service: live, in the metrics, across restarts and changes of the model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from poscod import POSCOD
+from poscod.ratio import CorrectedSigmoid
+from poscod.theory import GaussianWorld
+
+WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
+
+
+def total(running) -> int:
+    return sum(window["n"] for window in running.client.get("/v1/monitor").json()["windows"])
+
+
+def test_windows_metrics_and_findings(serve, model_file, eventually):
+    running = serve(model_file)
+    traffic = WORLD.sample_mixture(900, pi=0.8, random_state=5)[0]
+    assert running.decide(traffic.tolist()).status_code == 200
+    eventually(lambda: total(running) == 900)
+    window = running.client.get("/v1/monitor").json()["windows"][-1]
+    accepted = int(POSCOD.load(model_file).decide(traffic).accept.sum())
+    assert sum(w["accepted"] for w in running.client.get("/v1/monitor").json()["windows"]) == accepted
+    assert window["pi"]["low"] <= 0.8 <= window["pi"]["high"] or window["n"] < 900  # two windows at the full hour
+    text = running.client.get("/metrics").text
+    assert 'poscod_ood_share{bound="low"}' in text
+    assert 'poscod_ood_share{bound="high"}' in text
+    assert 'poscod_finding{code="PSC001",severity="error"} 1.0' in text  # 80 % is above the limit of 10 %
+    assert running.metric("poscod_window_decisions") <= 900
+    assert running.metric("poscod_decisions_total") == 900
+
+
+def test_state_survives_a_restart_and_a_change_of_model(serve, model_file, other_file, tmp_path, eventually):
+    path, state = tmp_path / "m.poscod", tmp_path / "state.json"
+    shutil.copy(model_file, path)
+    rows = WORLD.sample_id(50, random_state=1)[0].tolist()
+    first = serve(path, state_file=state)
+    first.decide(rows)
+    first.stop()
+    second = serve(path, state_file=state)
+    assert total(second) == 50
+    second.decide(rows)
+    eventually(lambda: total(second) == 100)
+    shutil.copy(other_file, path)
+    assert second.client.post("/v1/reload").json()["changed"]
+    eventually(lambda: total(second) == 0)  # another model has counts of its own
+    second.decide(rows[:10])
+    shutil.copy(model_file, path)
+    assert second.client.post("/v1/reload").json()["changed"]
+    eventually(lambda: total(second) == 100)  # and the first one's are still there
+    second.stop()
+    assert json.loads(state.read_text())["sha256"] == second.service.holder.current.sha256
+    state.write_text("{")
+    shutil.rmtree(tmp_path / "gone", ignore_errors=True)
+    for file in tmp_path.glob("state-*.json"):
+        file.unlink()
+    assert total(serve(path, state_file=state)) == 0  # damaged: begun anew, with a line in the log
+
+
+def test_a_model_that_cannot_be_monitored_is_served(serve, tmp_path):
+    X, y = WORLD.sample_id(400, random_state=0)
+    traffic = WORLD.sample_mixture(200, pi=0.3, random_state=1)[0]
+    model = POSCOD(LogisticRegression(), CorrectedSigmoid("paper", l2=1e-3), random_state=0)
+    model.fit(X, y, X_unlabeled=traffic, sample_weight=np.linspace(1, 2, 400)).save(tmp_path / "w.poscod")
+    running = serve(tmp_path / "w.poscod")
+    assert running.decide([[0.0, 0.0]]).status_code == 200
+    document = running.client.get("/v1/monitor").json()
+    assert document["windows"] == []
+    assert "weight" in document["off"]
+    assert running.client.get("/metrics").status_code == 200
+
+
+def test_what_the_monitor_cannot_hold_is_counted(serve, model_file, eventually):
+    running = serve(model_file, log_queue_rows=5)
+    assert running.decide([[0.0, 0.0]] * 6).status_code == 200
+    assert running.metric("poscod_monitor_dropped_total") == 6
+    assert running.decide([[0.0, 0.0]] * 5).status_code == 200
+    eventually(lambda: total(running) == 5)
+    assert running.client.get("/v1/monitor").json()["dropped"] == 6
+
+
+def test_a_fault_in_the_monitor_does_not_end_its_thread(serve, model_file, eventually, capfd):
+    running = serve(model_file)
+    monitor = running.service.watch._monitor
+    real = monitor.update
+    monitor.update = lambda *_, **__: (_ for _ in ()).throw(ArithmeticError("secret"))
+    assert running.decide([[0.0, 0.0]]).status_code == 200
+    eventually(lambda: not running.service.watch._queue)
+    monitor.update = real
+    assert running.decide([[0.0, 0.0]]).status_code == 200
+    eventually(lambda: total(running) >= 1)
+    errors = capfd.readouterr().err
+    assert "monitor-fault" in errors
+    assert "secret" not in errors
+
+
+@pytest.mark.parametrize("name", ["window", "ood_limit"])
+def test_a_state_counted_otherwise_is_not_mixed_in(serve, model_file, tmp_path, name):
+    state = tmp_path / "state.json"
+    first = serve(model_file, state_file=state)
+    first.decide([[0.0, 0.0]])
+    first.stop()
+    assert total(serve(model_file, state_file=state, **{name: {"window": "15min", "ood_limit": 0.3}[name]})) == 0
