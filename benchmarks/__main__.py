@@ -15,6 +15,7 @@ NAMES = [
     "decide_speed",
     "serve_load",
     "data_needed",
+    "monitor_alarms",
 ]
 
 

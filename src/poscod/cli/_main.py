@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "extract": "run a network and keep its features and logits",
     "export": "write a model as an ONNX graph that any runtime can serve",
     "serve": "answer over HTTP, with metrics, a decision log and a dashboard",
+    "monitor": "watch the OOD share of a log over time, and whether the rule still does what it did",
     "completion": "print a script that completes commands and options in your shell",
 }
 """Name of each command and what it does; the one list that help, completion, tests and docs read."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from poscod.monitor._evidence import likely_begin, log_capital, log_gains
-from poscod.monitor._findings import FINDINGS, Finding
+from poscod.monitor._findings import Finding
 from poscod.monitor._ledger import Ledger
 from poscod.monitor._reference import SOURCES, Reference
 from poscod.monitor._times import Width, age_in_days, window_start
@@ -63,6 +63,7 @@ def sequential(ledger: Ledger, watches: dict[str, Watch], width: Width, ood_limi
             "log10_evidence": round(float(capital[last - 1]) / math.log(10.0), 3),
             "log10_needed": round(need / math.log(10.0), 3),
             "since": window_start(order[begin], width),
+            "until": window_start(order[last - 1] + 1, width),
             "first_alarm": window_start(order[int(alarms[0])], width),
             "decisions": int(rows["label"].sum()),
             "accepted": int(rows["label"][:-1].sum()),
@@ -128,10 +129,17 @@ def facts(ledger: Ledger, reference: Reference, width: Width, max_age: float) ->
 
 def _sentence(code: str, evidence: dict[str, Any], active: bool) -> str:
     share = evidence["accepted"] / max(1, evidence["decisions"])
+    limit, judged, accepted = (evidence.get(name, 0) for name in ("ood_limit", "labelled_id", "accepted_id"))
+    was, has = ("is", "have") if active else ("was", "had")
     text = {
-        "PSC001": f"More than {evidence.get('ood_limit', 0):.3g} of the inputs are OOD",
-        "PSC005": f"TPR is below its promise on {evidence.get('labelled_id')} labelled ID rows",
-        "PSC006": f"Selective risk is above what calibration showed on {evidence.get('accepted_id')} accepted labelled ID rows",
-    }.get(code, FINDINGS[code].title)
-    since = f"since {evidence['since']} ({evidence['decisions']} decisions, {share:.1%} accepted)"
-    return f"{text}, {since}." if active else f"{text}, {since}; later windows no longer show it."
+        "PSC001": f"more than {100.0 * limit:.3g} % of the inputs {'are' if active else 'were'} OOD",
+        "PSC002": f"another share {was} accepted than the inputs' likelihood ratios or the TPR explain",
+        "PSC003": f"scores of accepted inputs {has} drifted",
+        "PSC004": f"shares of classes among accepted inputs {has} changed",
+        "PSC005": f"TPR {was} below its promise, on {judged} labelled ID rows",
+        "PSC006": f"selective risk {was} above what calibration showed, on {accepted} accepted labelled ID rows",
+    }[code]
+    rows = f"({evidence['decisions']:,} decisions, {100.0 * share:.1f} % accepted)"
+    if active:
+        return f"Since {evidence['since']} {text} {rows}."
+    return f"From {evidence['since']} to {evidence['until']} {text} {rows}; later windows no longer show it."

@@ -170,15 +170,14 @@ def log_capital(gains: Floats, index: Any, *, first: int = 1) -> Floats:
     >>> bool(log_capital(log_gains(crooked, payoff), [1, 2, 3])[-1] > np.log(1000))
     True
     """
-    capital = np.full(gains.shape[1], -np.inf)
-    out, previous = np.empty(len(gains)), first - 1.0
-    for t, j in enumerate(np.asarray(index, dtype=np.float64).tolist()):
-        # The shares of windows previous + 1, ..., j: a telescoping sum.
-        begin = 1.0 / (previous + 1.0) - 1.0 / (j + 1.0)
-        capital = np.logaddexp(capital, np.log(max(begin, 1e-300))) + gains[t]
-        out[t] = logsumexp(capital) - np.log(gains.shape[1])
-        previous = j
-    return out
+    number = np.asarray(index, dtype=np.float64)
+    before = np.concatenate([[first - 1.0], number[:-1]])
+    # The shares of the windows after the one before, up to this one: a telescoping sum.
+    begin = np.log(np.maximum(1.0 / (before + 1.0) - 1.0 / (number + 1.0), 1e-300))
+    total = np.cumsum(gains, axis=0)
+    # A gambler who begins in window j has won total[t] - total[j - 1] after window t.
+    capital = total + np.logaddexp.accumulate(begin[:, None] - (total - gains), axis=0)
+    return np.asarray(logsumexp(capital, axis=1) - np.log(gains.shape[1]))
 
 
 def likely_begin(gains: Floats, index: Any) -> int:

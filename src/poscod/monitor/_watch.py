@@ -90,17 +90,25 @@ def laws_of(reference: Reference, partition: str) -> tuple[Laws, bool]:
         error = math.sqrt(max(r_p * (1.0 - r_p), 0.5 / reference.n_id) / reference.n_id + 0.25 / reference.n_mixed)
         if r_u - r_p > _DISTINCT * error:
             return Laws(p, u, reference.n_id, reference.n_mixed, 1.0 / low), True
-    return Laws(p, rejected / max(1, rejected.sum()), reference.n_id, math.inf, 1.0), False
+    return _all_rejected(reference, partition), False
+
+
+def _all_rejected(reference: Reference, partition: str) -> Laws:
+    rejected = reference.rejected(partition)
+    p = reference.id_counts[partition] / reference.n_id
+    return Laws(p, rejected / max(1, rejected.sum()), reference.n_id, math.inf, 1.0)
 
 
 def _above_limit(reference: Reference, limit: float, delta: float) -> list[Floats]:
-    laws, known = laws_of(reference, "ratio")
+    """Bet on more rejected than the limit explains, first if OOD inputs were all rejected: true whatever they are."""
     rejected = reference.rejected("ratio").astype(np.float64)
-    if not known:
-        return [above(laws, rejected, limit, delta)]
-    # At the lower end of pi_0 the limit is reached latest: that end data can certify.
-    rho = limit * laws.rho_max
-    return [above(laws, f, rho, delta / 2.0) for f in (rejected, _direction(reference, limit))]
+    payoffs = [above(_all_rejected(reference, "ratio"), rejected, limit, delta / 3.0)]
+    laws, known = laws_of(reference, "ratio")
+    if known:
+        # At the lower end of pi_0 the limit is reached latest: that end data can certify.
+        rho = limit * laws.rho_max
+        payoffs += [above(laws, f, rho, delta / 3.0) for f in (rejected, _direction(reference, limit))]
+    return payoffs
 
 
 def _direction(reference: Reference, pi: float) -> Floats:

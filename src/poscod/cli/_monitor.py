@@ -1,0 +1,270 @@
+"""Watch the traffic: the OOD share over time, and whether the rule still does what it did.
+
+The log is a table with a column of times; either new rows, which the model decides, or decisions that `poscod predict` has
+written. Nothing needs a label. Without --ood, --unlabelled or --reference, what is known of OOD comes from the unlabelled rows
+of the fit, which is a little optimistic. With --state the counts are kept in a file and every log is added to them once.
+
+Convention: rows are read and counted in blocks, so that memory does not grow with the log. Exit code 3 with --fail-on.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._files import replacing
+from poscod.cli._columns import Rows
+from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._inputs import Inputs
+from poscod.cli._models import add_model_options, load_model
+from poscod.cli._tables import Table, check_output, open_table
+from poscod.decision import Decisions
+from poscod.exceptions import InvalidInputError
+from poscod.monitor import SEVERITIES, Monitor, Reference
+
+EXAMPLES = (
+    "poscod monitor model.poscod log.parquet --time at -o report.html",
+    "poscod monitor model.poscod decisions.csv --time at --window 1h --ood-limit 0.05",
+    "poscod monitor model.poscod today.csv --time at --state state.json --fail-on error",
+)
+
+BLOCK = 16384
+"""Rows that are counted at a time."""
+_SHOWN = 20
+_COLUMNS = [field.name for field in fields(Decisions)]
+_OPTIONS = {"window": "--window", "ood_limit": "--ood-limit", "level": "--level", "false_alarm": "--false-alarm"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_model_options(parser)
+    parser.add_argument("log", help="table of new rows, or of decisions written by `poscod predict`")
+    parser.add_argument(
+        "--time", metavar="COLUMN", help="column with the time of each row (dates, or seconds since 1970)"
+    )
+    parser.add_argument(
+        "--window", metavar="WIDTH", help="15min, 1h, 1d, ...; or a number of rows without --time (default: 1d)"
+    )
+    parser.add_argument(
+        "--prefix", default="", metavar="TEXT", help="what `poscod predict --prefix` put before its columns"
+    )
+    parser.add_argument(
+        "--label",
+        metavar="COLUMN",
+        help="column of true labels where they have arrived; gaps are allowed, others are OOD",
+    )
+    known = parser.add_argument_group("what is known of OOD inputs (one of them)").add_mutually_exclusive_group()
+    known.add_argument("--ood", metavar="FILE", help="table of clean OOD rows that nothing was fitted on")
+    known.add_argument("--unlabelled", metavar="FILE", help="table of fresh traffic")
+    known.add_argument("--reference", metavar="FILE", help="reference written by --save-reference")
+    parser.add_argument("--save-reference", metavar="FILE", help="write the reference to use it again")
+    parser.add_argument(
+        "--calibrated", metavar="DATE", help="when the model was calibrated (default: date of its file)"
+    )
+    parser.add_argument(
+        "--ood-limit", type=float, metavar="SHARE", help="OOD share that raises an alarm (default: 0.1)"
+    )
+    parser.add_argument("--level", type=float, help="coverage of each interval (default: 0.95)")
+    parser.add_argument(
+        "--false-alarm", type=float, metavar="P", help="probability of any false alarm, ever (default: 0.05)"
+    )
+    parser.add_argument("--state", metavar="FILE", help="file of counts to continue, or to begin")
+    parser.add_argument(
+        "--fail-on", choices=[s for s in SEVERITIES if s != "info"], help="exit code 3 for active findings like that"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="report to write: .html, .md or .json")
+    add_output_options(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Count a log and say what it shows."""
+    console = Console.of(args)
+    sources = [path for path in (args.model, args.log, args.ood, args.unlabelled, args.reference) if path]
+    for target in (args.output, args.state, args.save_reference):
+        check_output(target, sources)
+    if args.output:
+        _check_format(args.output)
+    model, table = load_model(args), open_table(args.log)
+    inputs = Inputs.of_model(model, table)
+    monitor, logs = _monitor(args, model, inputs)
+    digest = _digest(args.log)
+    if digest in logs:
+        raise InvalidInputError(f"{args.log} is already counted in {args.state}: a log is added once.")
+    with console.progress("counting", table.n_rows) as advance:
+        for block, decisions in _decided(args, table, inputs, model):
+            at = block[args.time] if args.time else None
+            monitor.update(decisions, at)
+            if args.label:
+                _labels(monitor, decisions, block[args.label], at, inputs)
+            advance(block.n_rows)
+    summary = monitor.summary()
+    if args.save_reference:
+        _write(args.save_reference, monitor.reference.to_dict())
+    if args.state:
+        state = {"state": monitor.state(), "reference": monitor.reference.to_dict(), "logs": sorted({*logs, digest})}
+        _write(args.state, state)
+    if args.output:
+        from poscod.report import write_monitor
+
+        write_monitor(summary, args.output, title=f"What the monitor saw: {Path(args.log).name}")
+    written = [f"Written: {path}" for path in (args.output, args.state, args.save_reference) if path]
+    console.answer({"command": "monitor", "output": args.output, **summary}, *_lines(summary), *written)
+    if args.fail_on:
+        least = SEVERITIES[args.fail_on]
+        if any(SEVERITIES[finding["severity"]] >= least for finding in summary["findings"]):
+            raise SystemExit(3)
+
+
+def _monitor(args: argparse.Namespace, model: Any, inputs: Inputs) -> tuple[Monitor, list[str]]:
+    """Return the monitor to continue, or a new one, and what it has already counted."""
+    window: Any = args.window
+    if window is not None and not args.time:
+        try:
+            window = float(window)
+        except ValueError:
+            raise InvalidInputError(
+                f"--window {window} needs times: give --time, or a number of rows as the window."
+            ) from None
+    given = {"window": window, "ood_limit": args.ood_limit, "level": args.level, "false_alarm": args.false_alarm}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not args.time and "window" not in given and not (args.state and Path(args.state).exists()):
+        raise InvalidInputError(
+            "--time must name the column of times; without times give a number of rows as --window."
+        )
+    if args.state and Path(args.state).exists():
+        data = _read(args.state)
+        monitor = Monitor.from_state(data.get("state"), Reference.from_dict(data.get("reference")))
+        for name, value in given.items():
+            if getattr(monitor, name) != value:
+                raise InvalidInputError(
+                    f"{args.state} was begun with {_OPTIONS[name]} {getattr(monitor, name)}, got {value}: leave the option out or begin "
+                    "another state."
+                )
+        logs = data.get("logs")
+        if not isinstance(logs, list):
+            raise InvalidInputError(f"{args.state} is damaged: it does not list its logs.")
+        return monitor, [str(log) for log in logs]
+    if args.reference:
+        reference = Reference.from_dict(_read(args.reference))
+    else:
+        rows = {
+            name: inputs.read(open_table(getattr(args, name))) for name in ("ood", "unlabelled") if getattr(args, name)
+        }
+        changed = datetime.datetime.fromtimestamp(Path(args.model).stat().st_mtime, datetime.timezone.utc)
+        reference = Reference.from_model(model, **rows, created=args.calibrated or changed.date())
+    return Monitor(reference, **given), []
+
+
+def _decided(args: argparse.Namespace, table: Table, inputs: Inputs, model: Any) -> Iterator[tuple[Rows, Decisions]]:
+    """Read the log in blocks, with the decisions it holds or those of the model."""
+    extra = [name for name in (args.time, args.label) if name]
+    table.need(extra)
+    named = {name: args.prefix + name for name in _COLUMNS}
+    if all(name in table.columns for name in named.values()):
+        for block in table.chunks(BLOCK, list(dict.fromkeys([*named.values(), *extra]))):
+            yield block, _read_decisions(block, named, inputs)
+        return
+    inputs.check(table)
+    for block in table.chunks(BLOCK, list(dict.fromkeys([*inputs.names, *extra]))):
+        yield block, model.decide(inputs.rows(block))
+
+
+def _read_decisions(block: Rows, named: dict[str, str], inputs: Inputs) -> Decisions:
+    columns = {name: block[column] for name, column in named.items()}
+    for name in ("risk", "log_ratio", "score"):
+        if columns[name].dtype.kind not in "fiu":
+            raise InvalidInputError(
+                f"column '{named[name]}' of {block.source} must hold numbers, got {columns[name].dtype}."
+            )
+        columns[name] = columns[name].astype(np.float64)
+    accept = columns["accept"]
+    if accept.dtype.kind not in "biu" or not np.isin(accept, (0, 1)).all():
+        raise InvalidInputError(f"column '{named['accept']}' of {block.source} must hold true or false in every row.")
+    columns["accept"] = accept.astype(bool)
+    columns["reason"] = columns["reason"].astype(str)
+    if inputs.classes:
+        columns["label"] = _codes(columns["label"], inputs)
+    return Decisions(**columns)
+
+
+def _codes(labels: NDArray[Any], inputs: Inputs) -> NDArray[Any]:
+    """Turn names of classes into the codes that the model and its reference know; others stay as they are."""
+    codes = {str(name): str(code) for code, name in enumerate(inputs.classes)}
+    return np.array([codes.get(str(label), f"'{label}'") for label in labels.tolist()])
+
+
+def _labels(monitor: Monitor, decisions: Decisions, y: NDArray[Any], at: Any, inputs: Inputs) -> None:
+    if at is None:
+        raise InvalidInputError("--label needs --time: a label belongs to the window of its row.")
+    known = np.array([value is not None and value == value and str(value) != "" for value in y.tolist()], dtype=bool)
+    if known.any():
+        labels = _codes(y[known], inputs) if inputs.classes else y[known]
+        monitor.update_labels(decisions[known], labels, at[known])
+
+
+def _lines(summary: dict[str, Any]) -> Iterator[str]:
+    windows = summary["windows"]
+    yield f"{summary['totals']['decisions']:,} decisions in {len(windows)} windows of {summary['parameters']['window']}."
+    if len(windows) > _SHOWN:
+        yield f"The last {_SHOWN}:"
+    rows = [("from", "decisions", "accepted", "OOD share", "interval")]
+    for w in windows[-_SHOWN:]:
+        share = w["pi"]
+        known = share["estimate"] is not None
+        rows.append(
+            (
+                str(w["start"]),
+                f"{w['n']:,}",
+                percent(w["accepted"] / w["n"]) if w["n"] else "",
+                percent(share["estimate"]) if known else "not known",
+                f"{percent(share['low'])} to {percent(share['high'])}",
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    yield from ("  ".join([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in range(1, 5))]) for row in rows)
+    if not summary["findings"]:
+        yield "No findings."
+    for finding in summary["findings"]:
+        yield f"{finding['code']} {finding['severity']}: {finding['sentence']} {finding['action']} ({finding['link']})"
+
+
+def _check_format(output: str) -> None:
+    """Refuse a report of unknown form before any work is done."""
+    from poscod._validation import check_choice
+    from poscod.report import MONITOR_FORMATS
+
+    check_choice(Path(output).suffix.lower(), "The extension of --output", MONITOR_FORMATS)
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, ValueError):
+        raise InvalidInputError(f"{path} is not JSON: give a file that `poscod monitor` has written.") from None
+    if not isinstance(data, dict):
+        raise InvalidInputError(f"{path} was not written by `poscod monitor`: it holds a {type(data).__name__}.")
+    return data
+
+
+def _write(path: str, data: dict[str, Any]) -> None:
+    with replacing(Path(path)) as file:
+        file.write((json.dumps(data, allow_nan=False) + "\n").encode())
+
+
+def _digest(path: str) -> str:
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

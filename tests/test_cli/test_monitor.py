@@ -1,0 +1,219 @@
+"""`poscod monitor`: rows and decisions give the same answer, states are continued once, findings set the exit code."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from poscod import POSCOD
+from poscod.cli._tables import TableWriter
+from poscod.monitor import Monitor, Reference
+from test_cli._world import NAMES, WORLD
+
+DAYS = 12
+
+
+def log_columns(pi_late=0.5, *, labels=False):
+    """A dozen days of traffic in no order; OOD comes on the seventh."""
+    parts, labelled = [], []
+    for day in range(DAYS):
+        pi = 0.02 if day < 6 else pi_late
+        X, ood = WORLD.sample_mixture(150, pi, random_state=day)
+        parts.append(X)
+        truth = np.where(ood, "ufo", NAMES[WORLD.posterior(X).argmax(axis=1)])
+        labelled.append(np.where(np.arange(150) % 3 == 0, truth, ""))
+    at = np.repeat(np.datetime64("2026-03-01T06:00:00", "s") + np.arange(DAYS) * np.timedelta64(1, "D"), 150)
+    order = np.random.default_rng(0).permutation(len(at))
+    X = np.concatenate(parts)[order]
+    columns = {"at": np.datetime_as_string(at[order]), "größe": X[:, 0], "width": X[:, 1]}
+    return {**columns, "truth": np.concatenate(labelled)[order]} if labels else columns
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("log") / "log.csv"
+    with TableWriter(path) as file:
+        file.write(log_columns(labels=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference_file(model_file, tables, tmp_path_factory):
+    """A reference made from clean OOD rows."""
+    from poscod.cli import main
+
+    folder = tmp_path_factory.mktemp("reference")
+    log = folder / "short.csv"
+    with TableWriter(log) as file:
+        file.write({name: values[:50] for name, values in log_columns().items()})
+    words = ["--ood", f"{tables}/ood.csv", "--save-reference", f"{folder}/r.json", "--calibrated", "2026-02-01"]
+    assert main(["monitor", str(model_file), str(log), "--time", "at", *words, "--quiet"]) == 0
+    return folder / "r.json"
+
+
+def test_it_says_what_the_library_says(shell, model_file, log, reference_file):
+    done = shell(
+        "monitor", model_file, log, "--time", "at", "--reference", reference_file, "--ood-limit", "0.08", "--json"
+    )
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    model = POSCOD.load(model_file)
+    columns = log_columns()
+    monitor = Monitor(Reference.from_dict(json.loads(reference_file.read_text())), ood_limit=0.08)
+    monitor.update(model.decide(np.column_stack([columns["größe"], columns["width"]])), at=columns["at"])
+    assert answer["windows"] == json.loads(json.dumps(monitor.summary()["windows"]))
+    assert [f["code"] for f in answer["findings"]] == [f.code for f in monitor.findings()]
+    assert answer["findings"][0]["code"] == "PSC001"
+    assert answer["findings"][0]["evidence"]["since"][:10] == "2026-03-07"
+
+
+def test_decisions_and_rows_are_the_same_log(shell, model_file, log, reference_file, tmp_path):
+    answers = []
+    for name, prefix in (("a.csv", ""), ("a.parquet", "p_")):
+        words = [] if not prefix else ["--prefix", prefix]
+        assert shell("predict", model_file, log, "-o", tmp_path / name, "--quiet", *words).code == 0
+        done = shell(
+            "monitor", model_file, tmp_path / name, "--time", "at", "--reference", reference_file, "--json", *words
+        )
+        assert done.code == 0, done.err
+        answers.append(json.loads(done.out))
+    done = shell("monitor", model_file, log, "--time", "at", "--reference", reference_file, "--json")
+    assert answers[0] == answers[1] == json.loads(done.out)
+
+
+def test_words_and_reports(shell, model_file, log, tables, tmp_path):
+    for suffix in ("html", "md", "json"):
+        done = shell(
+            "monitor",
+            model_file,
+            log,
+            "--time",
+            "at",
+            "--unlabelled",
+            f"{tables}/unlabelled.csv",
+            "-o",
+            tmp_path / f"r.{suffix}",
+        )
+        assert done.code == 0, done.err
+        assert (tmp_path / f"r.{suffix}").stat().st_size > 500
+    assert "1,800 decisions in 12 windows of 1d." in done.out
+    assert "PSC001 error: Since 2026-03-0" in done.out
+    assert "docs/monitoring.md#psc001" in done.out
+    bad = shell("monitor", model_file, log, "--time", "at", "-o", tmp_path / "r.pdf")
+    assert bad.code == 2
+    assert ".html" in bad.err
+
+
+def test_a_state_is_continued_and_a_log_is_added_once(shell, model_file, log, reference_file, tmp_path):
+    state, half, rest = (tmp_path / name for name in ("s.json", "half.csv", "rest.csv"))
+    columns = log_columns(labels=True)
+    for path, part in ((half, slice(0, 700)), (rest, slice(700, None))):
+        with TableWriter(path) as file:
+            file.write({name: values[part] for name, values in columns.items()})
+    words = ["--time", "at", "--state", state, "--json"]
+    first = shell("monitor", model_file, half, *words, "--reference", reference_file, "--ood-limit", "0.08")
+    second = shell("monitor", model_file, rest, *words)
+    whole = shell(
+        "monitor", model_file, log, "--time", "at", "--reference", reference_file, "--ood-limit", "0.08", "--json"
+    )
+    assert (first.code, second.code) == (0, 0), second.err
+    assert json.loads(second.out)["windows"] == json.loads(whole.out)["windows"]
+    assert json.loads(second.out)["parameters"]["ood_limit"] == 0.08
+    before = state.read_bytes()
+    again = shell("monitor", model_file, rest, *words)
+    assert again.code == 2
+    assert "added once" in again.err
+    other = shell("monitor", model_file, log, *words, "--window", "1h")
+    assert other.code == 2
+    assert "--window 1d" in other.err
+    assert state.read_bytes() == before
+
+
+def test_exit_codes_are_for_cron(shell, model_file, log, reference_file):
+    words = ["monitor", model_file, log, "--time", "at", "--reference", reference_file, "--quiet"]
+    assert shell(*words).code == 0
+    assert shell(*words, "--fail-on", "error").code == 3
+    assert shell(*words, "--fail-on", "error", "--ood-limit", "0.9").code == 0
+    assert shell(*words, "--fail-on", "warning", "--ood-limit", "0.9").code == 3  # few calibration rows
+
+
+def test_labels_that_have_arrived_are_judged(shell, model_file, log, reference_file, tmp_path):
+    state = tmp_path / "s.json"
+    done = shell(
+        "monitor", model_file, log, "--time", "at", "--reference", reference_file, "--label", "truth", "--state", state
+    )
+    assert done.code == 0, done.err
+    windows = json.loads(state.read_text())["state"]["windows"].values()
+    labelled = np.sum([w["labelled"] for w in windows], axis=0)
+    truth = log_columns(labels=True)["truth"]
+    assert labelled.sum() == np.sum(truth != "")
+    assert labelled[2:].sum() == np.sum(truth == "ufo")
+
+
+def test_rows_instead_of_times(shell, model_file, log):
+    done = shell("monitor", model_file, log, "--window", "500", "--json")
+    assert [w["n"] for w in json.loads(done.out)["windows"]] == [500, 500, 500, 300]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "--time must name"),
+        (("--time", "when"), "no column 'when'"),
+        (("--time", "truth"), "at must hold dates"),
+        (("--time", "at", "--window", "1y"), "15min"),
+        (("--window", "1d"), "needs times"),
+        (("--time", "at", "--ood-limit", "2"), "ood_limit"),
+        (("--time", "at", "--reference", "missing.json"), "missing.json"),
+        (("--time", "at", "--calibrated", "soon"), "2026-01-31"),
+        (("--window", "100", "--label", "truth"), "--label needs --time"),
+    ],
+)
+def test_bad_input_is_one_sentence(shell, model_file, log, words, sentence):
+    done = shell("monitor", model_file, log, *words)
+    assert done.code == 2
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_files_that_are_no_state_or_reference(shell, model_file, log, reference_file, tmp_path):
+    for text in ("[]", "{", '{"schema": 3}', '{"state": {}, "reference": {}}'):
+        wrong = tmp_path / "w.json"
+        wrong.write_text(text)
+        for option in ("--state", "--reference"):
+            done = shell("monitor", model_file, log, "--time", "at", option, wrong)
+            assert done.code == 2, (text, option)
+            assert done.err.count("\n") == 1
+        assert wrong.read_text() == text
+
+
+def test_names_of_an_outside_classifiers_classes_are_known(shell, tables, tmp_path):
+    """The model knows codes, the decisions name classes: both must be counted in the same cells."""
+    model, log, decided = (tmp_path / name for name in ("m.poscod", "log.csv", "d.csv"))
+    words = [
+        "--target",
+        "animal",
+        "--logits",
+        "logit_*",
+        "--features",
+        "width",
+        "--tpr-min",
+        "0.9",
+        "-o",
+        model,
+        "--quiet",
+    ]
+    assert shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *words).code == 0
+    columns = log_columns(labels=True)
+    columns["logit_cat"] = 3.0 * (1.5 - columns["größe"])
+    with TableWriter(log) as file:
+        file.write({**columns, "logit_dog": -columns["logit_cat"]})
+    assert shell("predict", model, log, "-o", decided, "--quiet").code == 0
+    answers = [
+        json.loads(shell("monitor", model, path, "--time", "at", "--label", "truth", "--json").out)
+        for path in (log, decided)
+    ]
+    assert answers[0] == answers[1]
+    assert "PSC010" not in {f["code"] for f in answers[0]["findings"]}
