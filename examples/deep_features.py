@@ -56,7 +56,7 @@ def main(folder: Path) -> None:
         at = np.searchsorted(curve.tpr, 0.9)
         print(f"{name:<21} at TPR 0.9: FPR {curve.fpr[at]:.0%}, wrong among accepted {curve.selective_risk[at]:.1%}")
     axes[0].set_ylabel("CIFAR-100 images accepted")
-    axes[1].set_ylabel("wrong among accepted CIFAR-10 images")
+    axes[1].set_ylabel("wrong among accepted")
     for ax in axes:
         ax.set_xlabel("CIFAR-10 images accepted (TPR)")
         ax.set_ylim(0)

@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from _picture import BLUE, GREY, RED, figure, folder_from_command_line, save
+from _picture import figure, folder_from_command_line, save
 from sklearn.linear_model import LogisticRegression
 
 from poscod import POSCOD
+from poscod.plot import PlaneDisplay
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "clinc150"
 
@@ -51,22 +52,8 @@ def main(folder: Path) -> None:
             f"answers {r.fpr.estimate:.0%} of those out of scope"
         )
 
-    fig, ax = figure()
-    inside, outside = model.decide(fresh), model.decide(strangers)
-    wrong = inside.label != y_fresh
-    for part, colour, name in (
-        ((outside.risk, outside.log_ratio), RED, "out of scope"),
-        ((inside.risk[~wrong], inside.log_ratio[~wrong]), BLUE, "in scope, answered right"),
-        ((inside.risk[wrong], inside.log_ratio[wrong]), "black", "in scope, answered wrong"),
-    ):
-        pick = np.random.default_rng(0).permutation(len(part[0]))[:250]
-        ax.plot(part[0][pick], part[1][pick] / np.log(10), ".", color=colour, ms=5, alpha=0.6, label=name)
-    edge = np.linspace(1e-3, min(model.threshold_, 0.999), 200)
-    with np.errstate(divide="ignore"):
-        ax.plot(edge, np.log10((model.threshold_ - edge) / model.beta_), "--", color=GREY, label="accepted below")
-    ax.set_xscale("log")
-    ax.set_xlabel("conditional risk r")
-    ax.set_ylabel("log10 of the likelihood ratio g")
+    fig, ax = figure(width=8.0, height=4.2)
+    PlaneDisplay.from_estimator(model, fresh, y_fresh, strangers, max_points=250).plot(ax=ax)
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     save(fig, folder, __file__)
 

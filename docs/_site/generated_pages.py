@@ -214,3 +214,11 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Colour sessions as sessions: blocks that start with a prompt are Python consoles."""
     return re.sub(r"^( *)```python\n(?=\1>>>)", r"\1```pycon\n", markdown, flags=re.M)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Tidy what numpydoc leaves in the reference: parameters without a sentence, references in reStructuredText."""
+    if not page.file.src_uri.startswith("api/"):
+        return html
+    html = re.sub(r"\.\. (\[\d+\])", r"\1", html)
+    return re.sub(r"\)\s*–\s*(?=(<div class=\"doc-md-description\">\s*</div>\s*)?</li>)", ")", html)
