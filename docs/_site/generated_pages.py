@@ -221,4 +221,4 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
     if not page.file.src_uri.startswith("api/"):
         return html
     html = re.sub(r"\.\. (\[\d+\])", r"\1", html)
-    return re.sub(r"\)\s*–\s*(?=(<div class=\"doc-md-description\">\s*</div>\s*)?</li>)", ")", html)
+    return re.sub(r"\)\s*\u2013\s*(?=(<div class=\"doc-md-description\">\s*</div>\s*)?</li>)", ")", html)
