@@ -28,8 +28,10 @@ REASON_NAMES = {
 FINDINGS = {
     "no_better_than_constant": "g does not tell the traffic from known inputs better than a constant would: either there is hardly anything "
     "unknown in it, or the features do not show it.",
-    "inverse_rho_not_one": "The mean of 1/rho over the traffic is not 1, as it is for a true ratio: the scale of g is off.",
-    "unreliable_bins": "More than three in ten bins of g disagree with what was observed: the shape of g is off.",
+    "inverse_rho_not_one": "The mean of 1/rho over the traffic is not 1: the scale of g is off, or this traffic holds another share of "
+    "unknown inputs than that seen at fit.",
+    "unreliable_bins": "More than three in ten bins of g disagree with what was observed: the shape of g is off, or this "
+    "traffic is another mixture than that seen at fit.",
     "few_ood_rows": "Fewer than 30 unknown inputs are expected in this traffic: estimates about them are rough.",
     "seen_by_classifier": "The labelled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
     "class_prior_shift": "The mix of classes differs between labelled rows and traffic: part of the OOD share may be that.",
@@ -135,7 +137,7 @@ def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
     found.append(
         f"On {count(diagnosis['n_id'])} known and {count(diagnosis['n_unlabeled'])} unlabelled fresh rows the mean of 1/rho is "
         f"{fixed(inverse[0])} ± {fixed(inverse[1])} and the mean of g over known inputs is {fixed(mean[0])} ± {fixed(mean[1])}; both are "
-        "1 for a true ratio."
+        "1 for a true ratio, the former on traffic with the same OOD share as at fit."
     )
     found.append(
         f"{percent(diagnosis['flips'])} of the traffic would change between “more likely OOD” and “more likely known” if the OOD share "

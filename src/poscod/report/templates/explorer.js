@@ -249,11 +249,15 @@
         const level = Math.log(setting.line.lambda);
         if (level >= low && level <= high) { point(0, level); point(right, level); }
       } else {
-        for (let i = 0; i <= 400; i++) {
-          const g = low + (high - low) * i / 400;
-          const r = (setting.line.lambda - (setting.beta === 0 ? 0 : Math.exp(g + Math.log(setting.beta)))) / setting.scale;
-          if (r >= 0 && r <= right) point(r, g);
+        // Points at even steps of g where the line is steep, and of r where it is flat.
+        const { beta, scale, line: { lambda } } = setting, points = [];
+        for (let i = 0; i <= 200; i++) {
+          const g = low + (high - low) * i / 200, r = right * i / 200, rest = lambda - scale * r;
+          points.push([(lambda - (beta === 0 ? 0 : Math.exp(g + Math.log(beta)))) / scale, g]);
+          if (beta > 0 && rest > 0) points.push([r, Math.log(rest) - Math.log(beta)]);
         }
+        points.sort((a, b) => a[1] - b[1] || b[0] - a[0]);
+        for (const [r, g] of points) if (r >= 0 && r <= right && g >= low && g <= high) point(r, g);
       }
       pen.stroke();
       pen.setLineDash([]);
