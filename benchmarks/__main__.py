@@ -14,6 +14,7 @@ NAMES = [
     "ratio_quality",
     "decide_speed",
     "serve_load",
+    "predict_memory",
     "data_needed",
     "monitor_alarms",
 ]

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from poscod.cli import _arrow
 from poscod.cli._tables import FORMATS, TableWriter, check_output, open_table
 from poscod.exceptions import InvalidInputError, MissingExtraError
 
@@ -155,6 +156,17 @@ def test_kinds_of_csv_cells(tmp_path, cells, kind, dtype):
     assert values.dtype.kind == dtype
     if dtype == "U":
         assert values.tolist() == cells
+
+
+def test_csv_rows_longer_than_a_block(tmp_path, monkeypatch):
+    """A row must fit into a block of the reader, which follows the width of the file."""
+    monkeypatch.setattr(_arrow, "_CSV_BLOCK", 1 << 12)
+    row = ",".join(["0.12345678901234567"] * 300)
+    assert len(row) > 1 << 12
+    (tmp_path / "wide.csv").write_text(",".join(f"c{i}" for i in range(300)) + f"\n{row}\n{row}\n")
+    table = open_table(tmp_path / "wide.csv")
+    assert table.n_rows == 2
+    assert table.read(["c299"])["c299"].tolist() == [0.12345678901234567] * 2
 
 
 def test_matrix_puts_columns_and_lists_side_by_side(tmp_path):

@@ -22,7 +22,9 @@ from poscod.exceptions import InvalidInputError, PoscodError
 
 GAPS = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null"]
 """What counts as a gap in a CSV column of numbers."""
-_CSV_BLOCK = 4 << 20
+# pyarrow reads some thirty blocks ahead, so that they must be small; a row must fit into one, so that they follow the header.
+_CSV_BLOCK = 1 << 20
+_CSV_HEADERS = 64
 _READ_BUFFER = 1 << 17
 
 
@@ -137,9 +139,11 @@ def _columns_of(table: Any) -> dict[str, Any]:
 
 def _open_csv(path: Path, types: Mapping[str, Any] | None, names: list[str] | None = None) -> Any:
     csv = arrow("pyarrow.csv")
+    with path.open("rb") as file:
+        block = max(_CSV_BLOCK, _CSV_HEADERS * len(file.readline(_CSV_BLOCK)))
     return csv.open_csv(
         path,
-        read_options=csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False),
+        read_options=csv.ReadOptions(block_size=block, use_threads=False),
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types=types, include_columns=names, null_values=GAPS, strings_can_be_null=False
