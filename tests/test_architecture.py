@@ -43,7 +43,7 @@ LAYERS = {
     "theory": 7,
     "datasets": 7,
     "plot": 7,
-    "benchmark": 7,
+    "benchmark": 8,
     "monitor": 7,
     "report": 8,
     "backends": 8,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracles import strategies as oracles
 from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
 from poscod.metrics import ausrt
-from poscod.strategies import STRATEGIES, plugin_curve, sirc, sirc_parameters, tuned_curve
+from poscod.strategies import STRATEGIES, plugin_curve, sirc, sirc_parameters, tuned_areas, tuned_curve
 
 TARGETS = np.linspace(0, 1, 101)
 
@@ -175,6 +175,17 @@ def test_tuned_threshold_may_accept_no_measured_row():
     assert np.isnan(curve.risk).all()  # a rule that fails must not look better
     assert np.isnan(curve.area)
     assert curve.shortfall == 1.0
+
+
+@settings(max_examples=6)
+@given(
+    arrays=rows(), strategy=st.sampled_from(["linear", "sirc", "product"]), grid=st.sampled_from(["paper", "reference"])
+)
+def test_areas_of_several_costs_are_those_of_one_at_a_time(arrays, strategy, grid):
+    alphas = [0.0, 0.3, 0.5, 0.9, 1.0]
+    areas = tuned_areas(strategy, *arrays, alphas=alphas, grid=grid)
+    expected = [tuned_curve(strategy, *arrays, alpha=alpha, grid=grid).area for alpha in alphas]
+    np.testing.assert_allclose(areas, expected, atol=1e-12)
 
 
 def test_curves_do_not_share_memory_with_their_targets():

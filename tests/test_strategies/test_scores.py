@@ -83,3 +83,12 @@ def test_sirc_parameters_are_on_the_confidence_scale(rng):
 def test_bad_input_is_refused(call, message):
     with pytest.raises(InvalidInputError, match=message):
         call()
+
+
+def test_sirc_parameters_of_ratios_whose_squares_overflow():
+    """Mean and spread are finite although the sum of squares is not: the same as for the scores divided by a power of two."""
+    s2 = np.array([1.0, 3.0, 4.0, 1.5]) * 2.0**1000
+    a, b = sirc_parameters(s2)
+    small_a, small_b = sirc_parameters(s2 / 2.0**1000)
+    assert a == pytest.approx(small_a * 2.0**1000)
+    assert b == pytest.approx(small_b / 2.0**1000)

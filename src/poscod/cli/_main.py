@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "export": "write a model as an ONNX graph that any runtime can serve",
     "serve": "answer over HTTP, with metrics, a decision log and a dashboard",
     "monitor": "watch the OOD share of a log over time, and whether the rule still does what it did",
+    "bench": "the paper's experiments: run, tables, ablations, comparison",
     "completion": "print a script that completes commands and options in your shell",
 }
 """Name of each command and what it does; the one list that help, completion, tests and docs read."""

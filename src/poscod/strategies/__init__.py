@@ -3,7 +3,7 @@
 SPDX-License-Identifier: BSD-3-Clause
 """
 
-from poscod.strategies._curves import Curve, plugin_curve, tuned_curve
+from poscod.strategies._curves import Curve, plugin_curve, tuned_areas, tuned_curve
 from poscod.strategies._family import STRATEGIES, Strategy
 from poscod.strategies._scores import linear, product, rejection_score, sirc, sirc_parameters
 
@@ -17,5 +17,6 @@ __all__ = [
     "rejection_score",
     "sirc",
     "sirc_parameters",
+    "tuned_areas",
     "tuned_curve",
 ]

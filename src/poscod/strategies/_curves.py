@@ -198,7 +198,7 @@ def tuned_curve(
     # The reference compares with np.linspace(0, 1, 101), of which some values exceed their decimals by one rounding.
     floors = targets if grid == "reference" else required(1.0, targets)
     measured, tuned = _prepare(family, rows), _prepare(family, tuning)
-    winner = _sweep(family, settings, tuned, alpha, floors, n_jobs)
+    winner = _sweep(family, settings, tuned, (alpha,), floors, n_jobs)[1][0]
     result = _Points(targets, alpha)
     for index in np.unique(winner):
         of = np.flatnonzero(winner == index)
@@ -213,6 +213,58 @@ def tuned_curve(
             result.take(of, curve, best)
     kind = "tuned in-sample (bound)" if tune is None else "tuned on a separate split"
     return result.curve(kind, tuple(settings[i] for i in winner))
+
+
+def tuned_areas(
+    strategy: str,
+    s1_id: Any,
+    s2_id: Any,
+    loss_id: Any,
+    s1_ood: Any,
+    s2_ood: Any,
+    *,
+    alphas: Any,
+    grid: str = "paper",
+) -> Floats:
+    """Return the areas of the curves that `tuned_curve` tunes in-sample, for several relative costs at the price of one.
+
+    Parameters
+    ----------
+    strategy : {"linear", "product", "sirc"}
+    s1_id, s2_id : array-like of shape (m,)
+        Two uncertainties of the ID rows.
+    loss_id : array-like of shape (m,)
+        Loss of the classifier on the ID rows.
+    s1_ood, s2_ood : array-like of shape (n,)
+        The same uncertainties of the OOD rows.
+    alphas : array-like of shape (k,)
+        Relative costs in [0, 1].
+    grid : {"paper", "reference"}, default="paper"
+
+    Returns
+    -------
+    area : ndarray of shape (k,)
+        ``tuned_curve(..., alpha=a).area`` for each a: a bound, tuned on the rows it is measured on.
+
+    Notes
+    -----
+    The order of the rows at one setting does not depend on alpha, so every setting is sorted once for all costs.
+
+    Examples
+    --------
+    >>> arrays = ([0.1, 0.2], [0.1, 0.5], [0, 1], [0.3], [2.0])
+    >>> tuned_areas("linear", *arrays, alphas=[0.25, 0.5]).round(6)
+    array([0.185625, 0.12375 ])
+    """
+    family = check_choice(strategy, "strategy", STRATEGIES)
+    rows = _check_rows(s1_id, s2_id, loss_id, s1_ood, s2_ood)
+    costs = tuple(check_number(a, "alphas", 0.0, 1.0) for a in alphas)
+    settings = check_choice(grid, "grid", family.grids)(rows.id_.s2)
+    targets = _check_targets(None)
+    floors = targets if grid == "reference" else required(1.0, targets)
+    risk, _ = _sweep(family, settings, _prepare(family, rows), costs, floors, None)
+    risk[:, targets == 0.0] = 0.0
+    return np.asarray((risk[:, 1:] + risk[:, :-1]) @ np.diff(targets) / 2.0)
 
 
 class _Points:
@@ -243,18 +295,25 @@ class _Points:
 
 
 def _sweep(
-    family: Strategy, settings: list[Setting], rows: _Rows, alpha: float, floors: Floats, n_jobs: int | None
-) -> Indices:
-    """Return for each target the setting with the smallest risk, the first one at a tie."""
+    family: Strategy,
+    settings: list[Setting],
+    rows: _Rows,
+    alphas: tuple[float, ...],
+    floors: Floats,
+    n_jobs: int | None,
+) -> tuple[Floats, Indices]:
+    """Return for each cost and target the smallest risk and the setting that has it, the first one at a tie."""
+    lossy = np.flatnonzero(rows.loss)
 
     def block(start: int) -> tuple[Floats, Indices]:
         part = settings[start : start + _BLOCK]
-        risk = np.array([_minima(_counts_at(family, setting, rows), alpha, floors) for setting in part])
+        risk = np.array([_minima(family, setting, rows, lossy, alphas, floors) for setting in part])
         return risk.min(axis=0), risk.argmin(axis=0) + start
 
     blocks = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(block)(s) for s in range(0, len(settings), _BLOCK))
     risks, indices = (np.array(part) for part in zip(*blocks, strict=True))
-    return np.take_along_axis(indices, risks.argmin(axis=0)[None], axis=0)[0]
+    best = risks.argmin(axis=0)[None]
+    return np.take_along_axis(risks, best, axis=0)[0], np.take_along_axis(indices, best, axis=0)[0]
 
 
 def _prepare(family: Strategy, rows: _Rows) -> _Rows:
@@ -271,14 +330,33 @@ def _curve_at(family: Strategy, setting: Setting, rows: _Rows) -> ScodCurve:
     return scod_curve_of(_counts_at(family, setting, rows))
 
 
-def _minima(counts: Counts, alpha: float, floors: Floats) -> Floats:
-    """Minimum risk over thresholds with TPR >= floor, for each floor.
+def _minima(
+    family: Strategy, setting: Setting, rows: _Rows, lossy: Indices, alphas: tuple[float, ...], floors: Floats
+) -> Floats:
+    """Minimum risk over thresholds with TPR >= floor, for each cost and floor, at one setting.
 
-    Suffix minima are needed at the floors only: one minimum per stretch between two floors, then a short accumulation.
+    A threshold between two ID scores accepts more OOD rows than the lower one and no other ID row: only ID scores can be
+    best, so the OOD rows need no place in the order of thresholds. Suffix minima are needed at the floors only: one minimum per
+    stretch between two floors, then a short accumulation.
     """
-    starts = _first_reaching(share(counts.n_id, counts.total_id), floors)
-    stretches = np.minimum.reduceat(scod_risk_of_counts(counts, alpha), starts)
-    return np.minimum.accumulate(stretches[::-1])[::-1]
+    score_id = family.combine(rows.id_, **setting)
+    ordered = np.sort(score_id)
+    m, n = len(ordered), len(rows.ood.s1)
+    counts = np.bincount(np.searchsorted(ordered, score_id[lossy]), rows.loss[lossy], minlength=m)
+    loss: Floats = np.cumsum(counts, dtype=np.float64)
+    n_id = np.arange(1, m + 1)
+    n_ood = np.searchsorted(np.sort(family.combine(rows.ood, **setting)), ordered, side="right")
+    is_end = ordered[1:] != ordered[:-1]
+    if not is_end.all():
+        last = np.flatnonzero(np.append(is_end, True))
+        ordered, loss, n_id, n_ood = ordered[last], loss[last], n_id[last], n_ood[last]
+    counted = Counts(ordered, n_id, n_ood, loss, float(m), float(n), 0.0)
+    starts = _first_reaching(share(n_id, float(m)), floors)
+    minima = np.empty((len(alphas), len(floors)))
+    for i, alpha in enumerate(alphas):
+        stretches = np.minimum.reduceat(scod_risk_of_counts(counted, alpha), starts)
+        minima[i] = np.minimum.accumulate(stretches[::-1])[::-1]
+    return minima
 
 
 def _best_from(risk: Floats, starts: Indices) -> Indices:

@@ -195,7 +195,11 @@ def sirc_parameters(s2_id: Any) -> tuple[float, float]:
     (-4.0, 1.0)
     """
     s2 = check_vector(s2_id, "s2_id", allow_inf=False)
-    sd = float(s2.std()) if len(s2) else 0.0
+    with np.errstate(over="ignore"):
+        sd = float(s2.std()) if len(s2) else 0.0
+    if sd == float("inf"):  # squares overflow before the values do, as ratios of rows far from all others
+        largest = float(np.abs(s2).max())
+        sd = float((s2 / largest).std()) * largest
     if sd == 0.0:
         raise InvalidInputError(
             "s2_id must contain at least two different finite values: SIRC divides by their spread."

@@ -1,0 +1,221 @@
+"""From a split to numbers: what one cell computes.
+
+Convention: a value is asked for by a `Wanted` (strategy, setting, metric, alpha) and answered by a float, or by None where it is not
+defined (a product needs non-negative scores). The first score of a pair is r = 1 - MSP.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from poscod._validation import Floats
+from poscod.activations import Activations
+from poscod.benchmark._ratios import RATIOS
+from poscod.benchmark._sources import DumpPool, Pool
+from poscod.benchmark._spec import BenchmarkSpec
+from poscod.benchmark._split import Split, mixture_sizes, split_rows
+from poscod.exceptions import InvalidInputError
+from poscod.metrics import aurc, auroc, ausrt
+from poscod.problem import ScodProblem
+from poscod.strategies import plugin_curve, tuned_areas
+from poscod.theory import GaussianWorld
+
+# exp of more is no number; no threshold in use is near.
+_LARGEST_LOG = 600.0
+# Points of the quadrature that stands for a known world; its grid is finer than that in the plane.
+_POINTS = 20_000
+
+
+class Wanted(NamedTuple):
+    """One value of a cell.
+
+    Attributes
+    ----------
+    strategy : str
+        "single" score, a key of `poscod.strategies.STRATEGIES`, or the "optimum" of a known world.
+    setting : str
+        "plugin" or "tuned" for two scores, else "".
+    metric : str
+        "aurc", "auroc", "ausrt" or "ood_prior".
+    alpha : float or None
+    """
+
+    strategy: str
+    setting: str
+    metric: str
+    alpha: float | None
+
+
+class Measured(NamedTuple):
+    """Scores of the measured rows.
+
+    Attributes
+    ----------
+    single : tuple of ndarray
+        Score of ID and of OOD rows, for the single-score metrics.
+    second : tuple of ndarray
+        The same as the second of two scores: g itself where `single` is log g.
+    first : tuple of ndarray
+        r = 1 - MSP.
+    loss : ndarray
+    ood_prior : float
+        Estimated share of OOD rows; NaN for scores.
+    """
+
+    single: tuple[Floats, Floats]
+    second: tuple[Floats, Floats]
+    first: tuple[Floats, Floats]
+    loss: Floats
+    ood_prior: float = float("nan")
+
+
+def wanted_of(spec: BenchmarkSpec, kind: str, method: str) -> list[Wanted]:
+    """Return all values that the cells of one method hold.
+
+    Parameters
+    ----------
+    spec : BenchmarkSpec
+    kind : {"score", "ratio", "optimum"}
+    method : str
+        Score or ratio.
+
+    Returns
+    -------
+    wanted : list of Wanted
+    """
+    if kind == "optimum":
+        return [Wanted("optimum", "", "ausrt", alpha) for alpha in spec.alphas]
+    wanted = [Wanted("single", "", "aurc", None), Wanted("single", "", "auroc", None)]
+    wanted += [Wanted("single", "", "ausrt", alpha) for alpha in spec.alphas]
+    if kind == "ratio" and RATIOS[method].sees == "mixture":
+        wanted.append(Wanted("single", "", "ood_prior", None))
+    if (kind, method) != ("score", "msp"):
+        for strategy in spec.strategies:
+            settings = ("plugin", "tuned") if spec.tuned and strategy != "product" else ("plugin",)
+            wanted += [Wanted(strategy, setting, "ausrt", alpha) for setting in settings for alpha in spec.alphas]
+    return wanted
+
+
+def split_of(spec: BenchmarkSpec, pool: Pool | DumpPool, name: str, seed: int) -> Split:
+    """Split a pool as the specification says; score files have nothing to learn from, so all their rows are measured."""
+    learns = isinstance(pool, Pool)
+    return split_rows(
+        *pool.hashes(),
+        name=name,
+        seed=seed,
+        n_id=spec.n_id,
+        n_test=spec.n_test,
+        id_train_share=spec.id_train_share if learns else 0.0,
+        ood_train_share=spec.ood_train_share if learns else 0.0,
+    )
+
+
+def score_rows(pool: Pool | DumpPool, split: Split, method: str) -> Measured:
+    """Score the measured rows with a single score."""
+    labelled = _labelled(pool, split)
+    first = pool.scores("msp", labelled, split.id_test, split.ood_test)
+    score = first if method == "msp" else pool.scores(method, labelled, split.id_test, split.ood_test)
+    return Measured(score, score, first, pool.loss(split.id_test))
+
+
+def ratio_rows(pool: Pool | DumpPool, split: Split, method: str, pi: float | None, n_mixture: int) -> Measured:
+    """Fit a ratio and score the measured rows with it."""
+    if not isinstance(pool, Pool):
+        raise InvalidInputError(f"The ratio '{method}' needs activations: score files hold no features to learn from.")
+    labelled = _labelled(pool, split)
+    first = pool.scores("msp", labelled, split.id_test, split.ood_test)
+    test = pool.id_test[split.id_test], pool.ood_test[split.ood_test]
+    ratio, prior = RATIOS[method], float("nan")
+    if ratio.build is None:
+        assert pool.world is not None
+        log_g = tuple(pool.world.log_ratio(rows.features) for rows in test)
+    else:
+        ood = pool.ood_test if pool.ood_train is None else pool.ood_train
+        if ratio.sees == "clean":
+            # As many clean rows as a mixture with one half of them would hold.
+            other = ood[split.ood_train[: n_mixture // 2]]
+        else:
+            assert pi is not None
+            id_ = pool.id_test if pool.id_train is None else pool.id_train
+            m, n = mixture_sizes(pi, n_mixture, len(split.id_mixture), len(split.ood_train))
+            other = _joined(id_[split.id_mixture[:m]], ood[split.ood_train[:n]])
+        estimator = ratio.build().fit(labelled, other)
+        prior = float(estimator.ood_prior_)
+        log_g = tuple(estimator.log_ratio(rows) for rows in test)
+    g_id, g_ood = (np.exp(np.clip(values, -_LARGEST_LOG, _LARGEST_LOG)) for values in log_g)
+    return Measured((log_g[0], log_g[1]), (g_id, g_ood), first, pool.loss(split.id_test), prior)
+
+
+def values_of(measured: Measured, wanted: Iterable[Wanted], grid: str) -> dict[Wanted, float | None]:
+    """Compute values; all costs of a tuned strategy share one sweep.
+
+    Parameters
+    ----------
+    measured : Measured
+    wanted : iterable of Wanted
+    grid : str
+
+    Returns
+    -------
+    values : dict
+    """
+    single, loss = measured.single, measured.loss
+    arrays = (measured.first[0], measured.second[0], loss, measured.first[1], measured.second[1])
+    values: dict[Wanted, float | None] = {}
+    sweeps: dict[str, list[Wanted]] = {}
+    for item in wanted:
+        if item.metric == "ood_prior":
+            values[item] = measured.ood_prior
+        elif item.metric == "aurc":
+            values[item] = aurc(single[0], loss, area="trapezoid")
+        elif item.metric == "auroc":
+            values[item] = auroc(*single)
+        elif item.strategy == "single":
+            values[item] = ausrt(single[0], loss, single[1], alpha=_cost(item), envelope=False)
+        elif item.strategy == "product" and min(s.min() for s in measured.second) < 0:
+            values[item] = None
+        elif item.setting == "tuned":
+            sweeps.setdefault(item.strategy, []).append(item)
+        else:
+            values[item] = plugin_curve(item.strategy, *arrays, alpha=_cost(item)).area
+    for strategy, items in sweeps.items():
+        areas = tuned_areas(strategy, *arrays, alphas=[_cost(item) for item in items], grid=grid)
+        values.update(zip(items, areas.tolist(), strict=True))
+    return {item: None if value is None else float(value) for item, value in values.items()}
+
+
+def optimal_areas(world: GaussianWorld, wanted: Iterable[Wanted]) -> dict[Wanted, float | None]:
+    """Return the area under the smallest SCOD risk that any rule reaches in a known world."""
+    _, finite = world.discretise(size=_POINTS)
+    targets = np.linspace(0.0, 1.0, 101)
+    values: dict[Wanted, float | None] = {}
+    for item in wanted:
+        risk = np.array([0.0, *(finite.solve(ScodProblem(_cost(item), float(t))).risk for t in targets[1:])])
+        values[item] = float(np.diff(targets) @ (risk[1:] + risk[:-1])) / 2.0
+    return values
+
+
+def _cost(item: Wanted) -> float:
+    assert item.alpha is not None
+    return item.alpha
+
+
+def _labelled(pool: Pool | DumpPool, split: Split) -> Activations | None:
+    if not isinstance(pool, Pool):
+        return None
+    return (pool.id_test if pool.id_train is None else pool.id_train)[split.id_labelled]
+
+
+def _joined(first: Activations, second: Activations) -> Activations:
+    """Put the rows of two sets below each other, without labels."""
+
+    def both(part: str) -> Floats | None:
+        a, b = getattr(first, part), getattr(second, part)
+        return None if a is None or b is None else np.concatenate([a, b])
+
+    return Activations(both("features"), both("logits"), None, first.weight, first.bias)

@@ -1,0 +1,312 @@
+"""Where the rows come from: files of a network, score files of OpenOOD, a known world, embedded digits.
+
+Convention: a source is opened from a specification, names its OOD sets with their groups, and returns the `Pool` of one fold and set.
+Data are known by the digest of their content, never by their place. OOD labels are never read.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from poscod._validation import Floats
+from poscod.activations import Activations
+from poscod.benchmark._spec import BenchmarkSpec, digest
+from poscod.datasets import ScoreTable, check_aligned, read_openood
+from poscod.exceptions import InvalidInputError
+from poscod.ratio._rows import row_hash
+from poscod.scores import SCORES
+from poscod.theory import GaussianWorld
+
+Hashes = NDArray[np.uint64]
+Indices = NDArray[np.intp]
+
+
+class Pool(NamedTuple):
+    """Rows of one fold and OOD set, before they are split.
+
+    Attributes
+    ----------
+    id_test, ood_test : Activations
+    id_train, ood_train : Activations or None
+        Dedicated training rows, where there are such.
+    bank : Activations or None
+        Rows the classifier was trained on.
+    world : GaussianWorld or None
+        The law of the rows, where it is known.
+    """
+
+    id_test: Activations
+    ood_test: Activations
+    id_train: Activations | None = None
+    ood_train: Activations | None = None
+    bank: Activations | None = None
+    world: GaussianWorld | None = None
+
+    def hashes(self) -> tuple[Hashes, Hashes, Hashes | None, Hashes | None]:
+        """Return the digest of every row of the four parts."""
+        parts = (self.id_test, self.ood_test, self.id_train, self.ood_train)
+        first, second, *rest = (None if p is None else content_hash(p) for p in parts)
+        assert first is not None
+        assert second is not None
+        return first, second, rest[0], rest[1]
+
+    def scores(self, name: str, labelled: Activations | None, id_: Indices, ood: Indices) -> tuple[Floats, Floats]:
+        """Return a score of measured ID and OOD rows, fitted on the bank or else on the labelled rows."""
+        fitted_on = labelled if self.bank is None else self.bank
+        assert fitted_on is not None
+        score = SCORES[name]().fit(fitted_on)
+        return score(self.id_test[id_]), score(self.ood_test[ood])
+
+    def loss(self, rows: Indices) -> Floats:
+        """Return the 0/1 loss of the classifier on ID rows."""
+        part = self.id_test[rows]
+        return np.asarray(part.need("logits").argmax(axis=1) != part.need("labels"), dtype=np.float64)
+
+
+class DumpPool(NamedTuple):
+    """Score files of one fold, seen from one OOD set.
+
+    Attributes
+    ----------
+    tables : dict of str to ScoreTable
+        ID rows and rows of the OOD set by score; all files have the same rows.
+    """
+
+    tables: dict[str, ScoreTable]
+
+    def hashes(self) -> tuple[Hashes, Hashes, None, None]:
+        """Return a number for every row: score files cannot tell copies."""
+        is_ood = self.tables["msp"].is_ood
+        n = np.arange(len(is_ood), dtype=np.uint64)
+        return n[~is_ood], n[is_ood], None, None
+
+    def scores(self, name: str, labelled: Any, id_: Indices, ood: Indices) -> tuple[Floats, Floats]:
+        """Return a score of measured ID and OOD rows."""
+        table = self.tables[name]
+        score = 1.0 + table.score if name == "msp" else table.score  # 1 - MSP is a risk, -MSP only an order
+        return score[~table.is_ood][id_], score[table.is_ood][ood]
+
+    def loss(self, rows: Indices) -> Floats:
+        """Return the 0/1 loss of the classifier on ID rows."""
+        table = self.tables["msp"]
+        return np.asarray((table.pred != table.label)[~table.is_ood][rows], dtype=np.float64)
+
+
+class Source(ABC):
+    """Opens pools for a specification."""
+
+    def __init__(self, spec: BenchmarkSpec) -> None:
+        self.spec = spec
+
+    @abstractmethod
+    def sets(self) -> dict[str, str]:
+        """Return the OOD sets and their groups."""
+
+    @abstractmethod
+    def pool(self, fold: str, name: str, seed: int) -> Pool | DumpPool:
+        """Return the rows of one fold and set; only drawn worlds depend on the seed."""
+
+    @abstractmethod
+    def data_hash(self, fold: str, name: str) -> str:
+        """Return the digest of all data that a pool consists of."""
+
+
+class _Files(Source):
+    """Activations of a trained network."""
+
+    def sets(self) -> dict[str, str]:
+        return {**dict.fromkeys(self.spec.near, "near"), **dict.fromkeys(self.spec.far, "far")}
+
+    def _places(self, fold: str, name: str) -> dict[str, Path | None]:
+        spec = self.spec
+        files = {
+            "id_test": spec.id_test,
+            "ood_test": {**spec.near, **spec.far}[name],
+            "id_train": spec.id_train,
+            "ood_train": spec.train.get(name, ""),
+            "bank": spec.bank,
+            "head": spec.head,
+        }
+        return {part: spec.path(file, fold) if file else None for part, file in files.items()}
+
+    def pool(self, fold: str, name: str, seed: int) -> Pool:
+        places = self._places(fold, name)
+        head = _read_head(places.pop("head"))
+        parts: dict[str, Any] = {
+            part: None if place is None else _read(place, head, labelled=not part.startswith("ood"))
+            for part, place in places.items()
+        }
+        return Pool(**parts)
+
+    def data_hash(self, fold: str, name: str) -> str:
+        places = self._places(fold, name)
+        return digest({part: None if place is None else file_hash(place) for part, place in places.items()})
+
+
+class _Dumps(Source):
+    """Score files of OpenOOD 1.5, one per score."""
+
+    def sets(self) -> dict[str, str]:
+        table = self._tables(self.spec.folds[0])["msp"]
+        pairs = dict(zip(table.dataset.tolist(), table.group.tolist(), strict=True))
+        return {name: group for name, group in pairs.items() if group not in ("id", "csid")}
+
+    def _tables(self, fold: str) -> dict[str, ScoreTable]:
+        places = {name: self.spec.path(file, fold) for name, file in self.spec.dumps.items()}
+        return _read_dumps(tuple((name, place, file_hash(place)) for name, place in places.items()))
+
+    def pool(self, fold: str, name: str, seed: int) -> DumpPool:
+        tables = self._tables(fold)
+        rows = (tables["msp"].group == "id") | (tables["msp"].dataset == name)
+        return DumpPool({score: table[rows] for score, table in tables.items()})
+
+    def data_hash(self, fold: str, name: str) -> str:
+        return digest({score: file_hash(self.spec.path(file, fold)) for score, file in self.spec.dumps.items()})
+
+
+class _Gaussian(Source):
+    """Fresh draws from a known world for every seed; the classifier is the Bayes classifier."""
+
+    ID = {"mean_id": [[0.0, 0.0], [2.2, 0.0], [1.0, 1.8]], "weight_id": [0.5, 0.3, 0.2], "covariance_id": 0.7}  # noqa: RUF012
+    OOD = {"near": [[2.8, 2.2]], "far": [[5.0, 3.5]]}  # noqa: RUF012
+    ROWS = {"id": 4000, "ood": 3000}  # noqa: RUF012
+
+    def sets(self) -> dict[str, str]:
+        return {name: name for name in self.OOD}
+
+    def pool(self, fold: str, name: str, seed: int) -> Pool:
+        world = GaussianWorld(mean_ood=self.OOD[name], **self.ID)
+        rng = np.random.RandomState(seed)
+        X, y = world.sample_id(self.ROWS["id"], rng)
+        return Pool(
+            _posterior_rows(world, X, y), _posterior_rows(world, world.sample_ood(self.ROWS["ood"], rng)), world=world
+        )
+
+    def data_hash(self, fold: str, name: str) -> str:
+        return digest([self.ID, self.OOD[name], self.ROWS])
+
+
+class _Digits(Source):
+    """Digits 0-5 with a logistic regression on pixels; 6-9 and shuffled pixels are OOD."""
+
+    def sets(self) -> dict[str, str]:
+        return {"digits_6_9": "near", "shuffled": "far"}
+
+    def pool(self, fold: str, name: str, seed: int) -> Pool:
+        return _digits()[name]
+
+    def data_hash(self, fold: str, name: str) -> str:
+        pool = _digits()[name]
+        return digest([str(x) for part in pool.hashes()[:2] for x in part.tolist()])
+
+
+OPENERS: dict[str, Callable[[BenchmarkSpec], Source]] = {
+    "activations": _Files,
+    "dumps": _Dumps,
+    "gaussian": _Gaussian,
+    "digits": _Digits,
+}
+
+
+def open_source(spec: BenchmarkSpec) -> Source:
+    """Open the source of a specification."""
+    if spec.source not in OPENERS:
+        raise InvalidInputError(
+            f"The source '{spec.source}' needs its activations extracted first, which `poscod bench run` does: run() itself "
+            "needs no framework and reads activations."
+        )
+    return OPENERS[spec.source](spec)
+
+
+def content_hash(rows: Activations) -> Hashes:
+    """Return a number per row that depends on its content only."""
+    return row_hash(np.asarray(rows.features if rows.features is not None else rows.need("logits")), 0)
+
+
+def file_hash(path: Path) -> str:
+    """Return the digest of a file's content."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise InvalidInputError(f"{path}, which the specification names, is not there.") from None
+    return _file_hash(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _file_hash(path: Path, size: int, modified: int) -> str:
+    """Read a file once for all cells that need it, and again when it changes."""
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            sha.update(block)
+    return sha.hexdigest()[:16]
+
+
+def _read_head(path: Path | None) -> tuple[Any, Any]:
+    if path is None:
+        return None, None
+    with np.load(path, allow_pickle=False) as file:
+        for weight, bias in (("weight", "bias"), ("W", "b")):
+            if weight in file.files:
+                return file[weight], file[bias] if bias in file.files else None
+        raise InvalidInputError(f"{path} must hold 'weight' and 'bias' (or 'W' and 'b'), got {', '.join(file.files)}.")
+
+
+def _read(path: Path, head: tuple[Any, Any], *, labelled: bool) -> Activations:
+    """Read activations; labels of OOD rows belong to other classes and are left in the file."""
+    if not path.is_file():
+        raise InvalidInputError(f"{path}, which the specification names, is not there.")
+    if labelled or path.suffix != ".npz":
+        rows = Activations.load(path)
+    else:
+        with np.load(path, allow_pickle=False) as file:
+            features, logits = (file[part] if part in file.files else None for part in ("features", "logits"))
+        rows = Activations(features, logits)
+    weight, bias = head if head[0] is not None else (rows.weight, rows.bias)
+    return Activations(rows.features, rows.logits, rows.labels, weight, bias)
+
+
+@functools.lru_cache(maxsize=4)
+def _read_dumps(places: tuple[tuple[str, Path, str], ...]) -> dict[str, ScoreTable]:
+    """Read the score files of one fold; their digests are part of the key, so that a changed file is read anew."""
+    tables = {name: read_openood(place, direction="confidence") for name, place, _ in places}
+    check_aligned(tables, same_pred=False)  # ReAct and ASH predict anew; the loss is that of the network itself
+    return tables
+
+
+def _posterior_rows(world: GaussianWorld, X: Floats, y: Any = None) -> Activations:
+    """Let the Bayes classifier play the network: log posteriors are its logits."""
+    return Activations(X, np.log(np.maximum(world.posterior(X), 1e-300)), y)
+
+
+@functools.lru_cache(maxsize=1)
+def _digits() -> dict[str, Pool]:
+    X, y = load_digits(return_X_y=True)
+    X, rng = X / 16.0, np.random.RandomState(0)
+    order = rng.permutation(len(X))
+    X, y = X[order], y[order]
+    known = np.flatnonzero(y <= 5)
+    trained, fresh = known[:240], known[240:]
+    model = LogisticRegression(max_iter=1000).fit(X[trained], y[trained])
+
+    def rows(pixels: Floats, labels: Any = None) -> Activations:
+        return Activations(pixels, model.decision_function(pixels), labels, model.coef_, model.intercept_)
+
+    shuffled = X[known][:, rng.permutation(X.shape[1])]
+    bank, id_test = rows(X[trained], y[trained]), rows(X[fresh], y[fresh])
+    return {
+        "digits_6_9": Pool(id_test, rows(X[y > 5]), bank=bank),
+        "shuffled": Pool(id_test, rows(shuffled), bank=bank),
+    }

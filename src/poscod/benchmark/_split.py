@@ -1,0 +1,123 @@
+"""Who learns and who is measured: no row does both.
+
+Convention: a split is made of row numbers. A dedicated training file gives all its rows to learning and leaves all evaluation rows to
+measuring; without one, the rows are cut at random. Rows are compared by content, too: a training row that equals a measured row,
+ID or OOD, is left out.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._validation import check_number
+
+Hashes = NDArray[np.uint64]
+Indices = NDArray[np.intp]
+
+
+class Split(NamedTuple):
+    """Row numbers of one random split.
+
+    Attributes
+    ----------
+    id_labelled, id_mixture : ndarray
+        ID rows to learn from: labelled ones, and those that stand in the mixture. Of the dedicated file where there is one, else of
+        the evaluation file.
+    ood_train : ndarray
+        OOD rows to learn from, hidden in the mixture or clean.
+    id_test, ood_test : ndarray
+        Measured rows of the evaluation files.
+    """
+
+    id_labelled: Indices
+    id_mixture: Indices
+    ood_train: Indices
+    id_test: Indices
+    ood_test: Indices
+
+
+def split_rows(
+    hash_id: Hashes,
+    hash_ood: Hashes,
+    hash_id_train: Hashes | None = None,
+    hash_ood_train: Hashes | None = None,
+    *,
+    name: str,
+    seed: int,
+    n_id: int,
+    n_test: int,
+    id_train_share: float,
+    ood_train_share: float,
+) -> Split:
+    """Split the rows of one pool.
+
+    Parameters
+    ----------
+    hash_id, hash_ood : ndarray of uint64
+        Content of the rows of the evaluation files.
+    hash_id_train, hash_ood_train : ndarray of uint64 or None, default=None
+        Content of dedicated training rows.
+    name : str
+        OOD set; with the seed it decides the order of its rows.
+    seed : int
+    n_id, n_test : int
+        Labelled rows to learn from and rows of each kind to measure on, at most.
+    id_train_share, ood_train_share : float in [0, 1)
+        Share to learn from where rows are cut at random; 0 measures all.
+
+    Returns
+    -------
+    split : Split
+    """
+    train_id, test_id = _cut(hash_id, hash_id_train, id_train_share, np.random.default_rng([seed, 0]))
+    rng = np.random.default_rng([seed, 1, zlib.crc32(name.encode())])
+    train_ood, test_ood = _cut(hash_ood, hash_ood_train, ood_train_share, rng)
+    # Everything set aside is unseen, whether or not it is among the rows measured: sizes do not change who may learn.
+    unseen = np.concatenate([hash_id[test_id], hash_ood[test_ood]])
+    train_id = train_id[~np.isin((hash_id if hash_id_train is None else hash_id_train)[train_id], unseen)]
+    train_ood = train_ood[~np.isin((hash_ood if hash_ood_train is None else hash_ood_train)[train_ood], unseen)]
+    n_id = min(n_id, len(train_id) // 2)
+    return Split(train_id[:n_id], train_id[n_id:], train_ood, test_id[:n_test], test_ood[:n_test])
+
+
+def mixture_sizes(pi: float, n_mixture: int, most_id: int, most_ood: int) -> tuple[int, int]:
+    """Return how many ID and OOD rows make a mixture with a share pi of OOD rows.
+
+    Parameters
+    ----------
+    pi : float in (0, 1]
+    n_mixture : int
+        Rows of the mixture, at most; where rows of one kind run out the mixture is smaller, with the same share.
+    most_id, most_ood : int
+        Rows there are.
+
+    Returns
+    -------
+    n_id, n_ood : int
+
+    Examples
+    --------
+    >>> mixture_sizes(0.1, 3000, 3000, 5000), mixture_sizes(0.5, 3000, 3000, 600)
+    ((2700, 300), (600, 600))
+    """
+    check_number(pi, "pi", 0.0, 1.0, closed="right")
+    total = min(float(n_mixture), most_ood / pi, most_id / (1.0 - pi) if pi < 1.0 else np.inf)
+    n_ood = min(round(pi * total), most_ood)
+    return min(round(total) - n_ood, most_id), n_ood
+
+
+def _cut(
+    hashes: Hashes, hashes_train: Hashes | None, share: float, rng: np.random.Generator
+) -> tuple[Indices, Indices]:
+    """Return rows to learn from and rows to measure on, in random order."""
+    order = rng.permutation(len(hashes))
+    if hashes_train is not None:
+        return rng.permutation(len(hashes_train)), order
+    n = round(share * len(hashes))
+    return order[:n], order[n:]

@@ -1,0 +1,168 @@
+"""Activations of OpenOOD's images, extracted once before a benchmark runs.
+
+Convention: the output of a list of images is one file, kept with the digest of everything it depends on: the list, the bytes of the images,
+the weights, the preprocessing. It is made anew only when that digest changes.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from poscod._files import replacing
+from poscod._validation import check_choice
+from poscod.benchmark import DEFINITIONS, BenchmarkSpec
+from poscod.exceptions import InvalidInputError
+
+__all__ = ["extract_images"]
+
+
+class _List(NamedTuple):
+    """One list of images: which part of the specification it is, and where it lies."""
+
+    part: str
+    imglist: str
+    images: str
+
+
+def extract_images(
+    spec: BenchmarkSpec, out: Path, say: Callable[[str], None], *, batch_size: int = 256
+) -> BenchmarkSpec:
+    """Run the network over all lists of images of a specification.
+
+    Parameters
+    ----------
+    spec : BenchmarkSpec
+        With the source "openood".
+    out : Path
+        Folder of the activations.
+    say : callable
+        Takes one line about each list.
+    batch_size : int, default=256
+
+    Returns
+    -------
+    spec : BenchmarkSpec
+        The same benchmark with the source "activations", which reads what was extracted.
+    """
+    from poscod.backends.images import NORMALISATIONS, open_images
+    from poscod.backends.torch import build_network, extract
+
+    definition = DEFINITIONS[spec.id_set]
+    mean, std = check_choice(spec.normalisation or spec.id_set, "normalisation", NORMALISATIONS)
+    out.mkdir(parents=True, exist_ok=True)
+    lists = list(_lists(spec))
+    for fold in spec.folds:
+        network = None
+        for item in lists:
+            place = spec.path(item.imglist, fold)
+            if not place.is_file():
+                raise InvalidInputError(
+                    f"{place}, the list of images of '{item.part}', is not there: root must be OpenOOD's data folder."
+                )
+            images = open_images(
+                place,
+                root=spec.path(item.images, fold),
+                resize=definition.resize,
+                crop=definition.crop,
+                mean=mean,
+                std=std,
+            )
+            if item.part.startswith("ood"):
+                images = dataclasses.replace(images, labels=None)  # of other classes
+            target = out / _name(item.part).replace("{fold}", fold)
+            recipe = [
+                spec.network,
+                _file_digest(spec.path(spec.checkpoint, fold)),
+                definition.resize,
+                definition.crop,
+                mean,
+                std,
+            ]
+            if _is_current(target, recipe, images):
+                say(f"{target.name}: {len(images)} images, extracted before")
+                continue
+            if network is None:
+                network = build_network(spec.network, definition.n_classes, spec.path(spec.checkpoint, fold))
+            say(f"{target.name}: {len(images)} images")
+            extract(network, images.batches(batch_size), to=target)
+            _note(target, recipe, images)
+    parts = {item.part for item in lists}
+    files: dict[str, Any] = {part: _name(part) if part in parts else "" for part in ("id_test", "bank", "id_train")}
+    for group in ("near", "far"):
+        files[group] = {name: _name(f"ood_{name}") for name in getattr(spec, group)}
+    files["train"] = {name: _name(f"ood_train_{name}") for name in spec.train}
+    return dataclasses.replace(spec, source="activations", root=str(out), head="", **files)
+
+
+def _lists(spec: BenchmarkSpec) -> Iterator[_List]:
+    definition = DEFINITIONS[spec.id_set]
+    yield _List("id_test", spec.id_test or definition.imglist, definition.images)
+    for part in ("bank", "id_train"):
+        if getattr(spec, part):
+            yield _List(part, getattr(spec, part), definition.images)
+    for name, imglist in {**spec.near, **spec.far}.items():
+        known = definition.sets.get(name)
+        if not imglist and known is None:
+            raise InvalidInputError(
+                f"near and far must name the list of images of '{name}', which {spec.id_set} does not have: it has "
+                f"{', '.join(definition.sets)}."
+            )
+        images = definition.images if known is None else known.images
+        yield _List(f"ood_{name}", imglist or (known.imglist if known else ""), images)
+        if name in spec.train:
+            train = spec.train[name] or (known.train_imglist if known else "")
+            if not train:
+                raise InvalidInputError(f"train must name the list of training images of '{name}': OpenOOD ships none.")
+            yield _List(f"ood_train_{name}", train, images)
+
+
+def _name(part: str) -> str:
+    return f"{{fold}}-{part}.npz"
+
+
+def _is_current(target: Path, recipe: list[Any], images: Any) -> bool:
+    """Tell whether the file was made from the same images by the same network; bytes are read only if a time stamp changed."""
+    note = target.with_suffix(".json")
+    if not target.is_file() or not note.is_file():
+        return False
+    try:
+        content = json.loads(note.read_text())
+    except ValueError:
+        return False
+    if content.get("recipe") != json.loads(json.dumps(recipe)):
+        return False
+    return content.get("stamps") == _stamps(images) or content.get("images") == _digest(images)
+
+
+def _note(target: Path, recipe: list[Any], images: Any) -> None:
+    content = {"recipe": recipe, "images": _digest(images), "stamps": _stamps(images)}
+    with replacing(target.with_suffix(".json")) as file:
+        file.write(json.dumps(content).encode())
+
+
+def _stamps(images: Any) -> str:
+    sha = hashlib.sha256(repr(None if images.labels is None else images.labels.tolist()).encode())
+    for path in images.items:
+        status = path.stat()
+        sha.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return sha.hexdigest()[:16]
+
+
+def _digest(images: Any) -> str:
+    sha = hashlib.sha256(repr(None if images.labels is None else images.labels.tolist()).encode())
+    for path in images.items:
+        sha.update(hashlib.sha256(path.read_bytes()).digest())
+    return sha.hexdigest()[:16]
+
+
+def _file_digest(path: Path) -> str:
+    if not path.is_file():
+        raise InvalidInputError(f"{path}, the checkpoint of the network, is not there.")
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -1,0 +1,95 @@
+"""No row learns and is measured: by number and by content."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from poscod.benchmark import read_spec
+from poscod.benchmark._measure import split_of
+from poscod.benchmark._sources import content_hash, open_source
+from poscod.benchmark._split import mixture_sizes, split_rows
+
+SIZES = {"n_id": 10, "n_test": 15, "id_train_share": 0.6, "ood_train_share": 0.5}
+
+
+def hashes(*values):
+    return np.array(values, dtype=np.uint64)
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=60),
+    st.lists(st.integers(0, 30), min_size=1, max_size=60),
+    st.one_of(st.none(), st.lists(st.integers(0, 30), max_size=40)),
+    st.one_of(st.none(), st.lists(st.integers(0, 30), max_size=40)),
+    st.integers(0, 3),
+)
+def test_learning_and_measured_rows_never_meet(id_, ood, id_train, ood_train, seed):
+    """Few distinct contents: copies everywhere, also of ID rows among OOD rows."""
+    parts = [None if p is None else hashes(*p) for p in (id_, ood, id_train, ood_train)]
+    split = split_rows(*parts, name="svhn", seed=seed, **SIZES)
+    from_id, from_ood = (parts[0] if parts[2] is None else parts[2]), (parts[1] if parts[3] is None else parts[3])
+    learning = np.concatenate([split.id_labelled, split.id_mixture])
+    content = set(from_id[learning].tolist()) | set(from_ood[split.ood_train].tolist())
+    measured = set(parts[0][split.id_test].tolist()) | set(parts[1][split.ood_test].tolist())
+    assert not content & measured
+    for rows in (learning, split.ood_train, split.id_test, split.ood_test):
+        assert len(set(rows.tolist())) == len(rows)
+    if parts[2] is None:
+        assert not set(learning.tolist()) & set(split.id_test.tolist())
+    if parts[3] is None:
+        assert not set(split.ood_train.tolist()) & set(split.ood_test.tolist())
+
+
+def test_dedicated_training_rows_leave_all_evaluation_rows_to_measuring():
+    n = np.arange(40, dtype=np.uint64)
+    sizes = {**SIZES, "n_test": 100}
+    dedicated = split_rows(n, n + 100, n + 200, n + 300, name="a", seed=0, **sizes)
+    assert (len(dedicated.id_test), len(dedicated.ood_test), len(dedicated.ood_train)) == (40, 40, 40)
+    halves = split_rows(n, n + 100, name="a", seed=0, **sizes)
+    assert (len(halves.id_test), len(halves.ood_test), len(halves.ood_train)) == (16, 20, 20)
+
+
+def test_a_copy_of_a_measured_row_does_not_learn():
+    """A dedicated training file that repeats evaluation images loses exactly those."""
+    n = np.arange(40, dtype=np.uint64)
+    split = split_rows(n, n + 100, None, np.append(n + 300, hashes(103, 139)), name="a", seed=0, **SIZES)
+    assert sorted(split.ood_train.tolist()) == list(range(40))
+
+
+def test_seeds_and_sets_give_other_splits_and_the_same_split_again():
+    n = np.arange(200, dtype=np.uint64)
+    one, again = (split_rows(n, n + 500, name="a", seed=3, **SIZES) for _ in range(2))
+    other = split_rows(n, n + 500, name="a", seed=4, **SIZES)
+    sibling = split_rows(n, n + 500, name="b", seed=3, **SIZES)
+    assert all((a == b).all() for a, b in zip(one, again, strict=True))
+    assert (one.id_test != other.id_test).any()
+    assert (one.ood_test != sibling.ood_test).any()
+    assert (one.id_test == sibling.id_test).all()  # OOD sets of one seed are measured beside the same ID rows
+
+
+@given(st.floats(0.01, 1.0), st.integers(10, 3000), st.integers(1, 3000), st.integers(1, 3000))
+def test_mixture_keeps_its_share_and_its_bounds(pi, n, most_id, most_ood):
+    m, k = mixture_sizes(pi, n, most_id, most_ood)
+    assert 0 <= m <= most_id
+    assert 0 <= k <= most_ood
+    assert m + k <= n
+    assert abs(k - pi * (m + k)) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["digits", "gaussian"])
+def test_real_pools_by_content(name):
+    spec = read_spec(name)
+    source = open_source(spec)
+    for ood_set in source.sets():
+        pool = source.pool("", ood_set, 1)
+        split = split_of(spec, pool, ood_set, 1)
+        learning = np.concatenate([split.id_labelled, split.id_mixture])
+        seen = np.concatenate([content_hash(pool.id_test[learning]), content_hash(pool.ood_test[split.ood_train])])
+        measured = np.concatenate(
+            [content_hash(pool.id_test[split.id_test]), content_hash(pool.ood_test[split.ood_test])]
+        )
+        assert len(split.id_test) > 100
+        assert not np.isin(seen, measured).any()
