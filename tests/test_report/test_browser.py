@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,13 @@ from poscod import POSCOD
 from poscod._evaluation import evaluate_unlabeled
 from poscod.exceptions import InfeasibleProblemError
 from poscod.metrics import Interval
+from poscod.problem import ScodProblem
 from poscod.ratio import CorrectedSigmoid
 from poscod.report import render_html, summarise, write
-from poscod.report._explorer import SCALES
+from poscod.report._explorer import SCALES, _embed, ranks
 from poscod.report._format import MISSING, fixed, percent
+from poscod.selector import tpr_threshold
+from poscod.strategies import rejection_score
 from test_report._cases import CASES, COSTS, WORLD, Case, fitted
 
 SHARES = ("tpr", "fpr", "accepted", "free_fpr")
@@ -387,3 +391,38 @@ def test_a_hundred_thousand_rows(page, tmp_path, capsys):
 def test_the_cost_matrix_is_not_symmetric():
     """The matrix case would prove little if rows and columns could be swapped."""
     assert not np.array_equal(COSTS, COSTS.T)
+
+
+def drawn(rng, n):
+    """Rows with many ties, zeros and infinities: r from a short list, log g from one with both ends."""
+    risk = rng.choice([0.0, 1e-30, 0.1, 0.1 + 0.2, 0.3, 0.5, 1.0], n)
+    log_ratio = rng.choice([-np.inf, -1000.0, -745.0, -1.0, 0.0, np.log(2.0), 700.0, 1000.0, np.inf], n)
+    return SimpleNamespace(risk=risk, log_ratio=log_ratio)
+
+
+def test_any_rows_give_the_numbers_of_the_library(page, tmp_path, case, summary):
+    """The same on arrays no model would give, and on samples of one to five rows, against the library's functions alone."""
+    rng = np.random.default_rng(8)
+    for m, n, k in ((1, 1, 1), (2, 3, 1), (5, 4, 2), (60, 40, 30), (333, 100, 90), (1000, 700, 400)):
+        groups = {"calibration": drawn(rng, m), "id": drawn(rng, n), "ood": drawn(rng, k), "unlabelled": drawn(rng, k)}
+        loss = rng.choice([0.0, 1.0, 2.5], n)
+        columns = {name: {"risk": g.risk, "log_ratio": g.log_ratio} for name, g in groups.items()}
+        columns["id"]["loss"] = loss
+        explorer = dict(summary["explorer"], groups={name: _embed(c, None) for name, c in columns.items()})
+        targets = np.array(explorer["tpr_min"]["positions"])
+        explorer["rank"] = ranks(case.model, m, targets)
+        opened(page, dict(summary, explorer=explorer), tmp_path)
+        moves = places(explorer, itertools.product((0.0, 0.3, 0.99, 1.0), (0.01, 0.5, 0.93, 1.0), (0.2, 1.0, 5.0)))
+        found = page.evaluate(MOVE.replace("READ", f"({READ})"), [spots for spots, _ in moves])
+        for (_, (alpha, tpr_min, scale)), got in zip(moves, found, strict=True):
+            beta = ScodProblem(alpha, tpr_min).beta
+            score = {name: rejection_score(scale * g.risk, g.log_ratio, beta) for name, g in groups.items()}
+            rule = tpr_threshold(score["calibration"], tpr_min)
+            accept = {name: values <= rule.threshold for name, values in score.items()}
+            assert float(got["threshold"]) == pytest.approx(rule.threshold, rel=1e-12)
+            for name, key in (("id", "tpr"), ("ood", "fpr"), ("unlabelled", "accepted")):
+                assert float(got["rows"][key][0]) == accept[name].mean()
+            mean = float(np.mean(scale * loss[accept["id"]])) if accept["id"].any() else float("nan")
+            assert float(got["rows"]["selective_risk"][0]) == pytest.approx(mean, rel=1e-12, nan_ok=True)
+            total = ScodProblem(alpha).risk(mean, float(accept["ood"].mean()))
+            assert float(got["rows"]["risk"][0]) == pytest.approx(total, rel=1e-12, nan_ok=True)
