@@ -193,7 +193,9 @@ def bare_server() -> None:
 
     import uvicorn
 
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1024)
     print(f"bare on http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(bare_app(), log_level="critical", access_log=False)
     uvicorn.Server(config).run(sockets=[listener])

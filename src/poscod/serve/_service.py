@@ -186,8 +186,8 @@ def _decide(model: POSCOD, loaded: LoadedModel, batches: Sequence[Rows]) -> Deci
     try:
         return model.decide(join(loaded.inputs, batches))
     except (PoscodError, ValueError, TypeError, KeyError) as error:
-        sentence = " ".join(str(error).split())[:300]
-        raise Refusal(422, f"The model refuses these rows: {sentence}") from None
+        sentence = str(error).strip().partition("\n")[0].partition(". ")[0][:300]  # some errors are essays
+        raise Refusal(422, f"The model refuses these rows: {sentence.rstrip('.')}.") from None
 
 
 def _named(decisions: Decisions, inputs: Inputs) -> Decisions:
