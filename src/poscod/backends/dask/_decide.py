@@ -1,0 +1,211 @@
+"""Decisions on rows in chunks: a lazy table, or Parquet files, in the order of the rows.
+
+Convention: a chunk in, a chunk of decisions out, decided by `POSCOD.decide` on a worker; nothing else happens to the rows, so that none
+can be lost or doubled. Columns are those of `poscod.Decisions`.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from poscod._optional import require
+from poscod.backends.dask._chunks import Chunks, DaskActivations, as_chunks
+from poscod.backends.dask._cluster import EXTRA, Cluster, dask
+from poscod.decision import Decisions
+from poscod.estimator import POSCOD
+from poscod.exceptions import InvalidInputError
+
+FEATURE = "poscod.backends.dask"
+
+
+def decide(model: POSCOD, X: Any, *, keep: Sequence[str] = (), cluster: Cluster | None = None) -> Any:
+    """Answer or abstain on rows in chunks, lazily.
+
+    Parameters
+    ----------
+    model : POSCOD
+        Fitted, in memory or on a cluster.
+    X : dask DataFrame, dask Array of shape (n, d) or DaskActivations
+        Of a frame the columns that the model was fitted on are used, or all but `keep` where it knows no names.
+    keep : sequence of str, default=()
+        Columns of a frame, such as ids, that are carried over in front of the decisions.
+    cluster : Cluster, default=None
+        An open one, which only an array of unknown lengths needs.
+
+    Returns
+    -------
+    decisions : dask DataFrame
+        One row per row of X, in the same order and with the same index (row numbers for arrays), with columns label, accept, reason,
+        risk, log_ratio, score. Nothing is computed yet.
+    """
+    slim = decider(model)
+    like = _empty(slim)
+    if hasattr(X, "map_partitions") and getattr(X, "ndim", 0) == 2:
+        columns = _columns(model, list(X.columns), keep)
+        meta = _joined(X._meta[list(keep)], like)
+        shared = dask().delayed(slim, pure=False, traverse=False)
+        return X.map_partitions(_decide_frame, shared, columns, list(keep), like, meta=meta, enforce_metadata=False)
+    if keep:
+        raise InvalidInputError("keep names columns of a Dask DataFrame, and X is none: pass it as a frame.")
+    frames = require("dask.dataframe", extra=EXTRA, feature=FEATURE)
+    with nullcontext() if cluster is not None or _knows_lengths(X) else Cluster() as opened:
+        chunks = as_chunks(X, "X", cluster if opened is None else opened)  # type: ignore[arg-type]
+    parts = _parts(slim, like, chunks)
+    ends = [*chunks.starts.tolist(), max(0, len(chunks) - 1)]
+    divisions = ends if all(chunks.lengths) else None
+    return frames.from_delayed(parts, meta=like, divisions=divisions, verify_meta=False)
+
+
+def write_decisions(
+    model: POSCOD,
+    X: Any,
+    path: str | os.PathLike[str],
+    *,
+    keep: Sequence[str] = (),
+    cluster: Cluster | None = None,
+) -> int:
+    """Decide on rows in chunks and write a folder of Parquet files, one per chunk.
+
+    Parameters
+    ----------
+    model : POSCOD
+        Fitted.
+    X : dask DataFrame, dask Array of shape (n, d) or DaskActivations
+        As for `decide`.
+    path : str or path-like
+        Folder that does not exist yet, or a location of any fsspec store, e.g. "s3://bucket/decisions".
+    keep : sequence of str, default=()
+        Columns of a frame, such as ids, that are carried over.
+    cluster : Cluster, default=None
+        An open one; None opens one for this call.
+
+    Returns
+    -------
+    rows : int
+        Rows written.
+
+    Notes
+    -----
+    A file is named by the number of its chunk and written under another name first, so that a worker that dies leaves nothing that is
+    read, and the one that does its work again writes the same file. A local folder appears when it is complete; in another
+    store it is complete when this function returns.
+    """
+    check_is_fitted(model, "threshold_")
+    store, target = require("fsspec.core", extra=EXTRA, feature=FEATURE).url_to_fs(os.fspath(path))
+    local = "file" in (store.protocol if isinstance(store.protocol, (list, tuple)) else (store.protocol,))
+    if store.exists(target):
+        raise InvalidInputError(f"{path} exists already: choose another name or remove it first.")
+    if local and not Path(target).absolute().parent.is_dir():
+        raise InvalidInputError(
+            f"cannot write {path}: the folder {Path(target).parent} does not exist; create it first."
+        )
+    folder = str(Path(target).with_name(f".{Path(target).name}.{secrets.token_hex(6)}.tmp")) if local else target
+    with Cluster() if cluster is None else nullcontext(cluster) as running:
+        table = decide(model, X, keep=keep, cluster=running)
+        write = dask().delayed(_write, pure=False)
+        store.makedirs(folder, exist_ok=True)
+        try:
+            parts = [write(part, store, folder, index) for index, part in enumerate(table.to_delayed())]
+            rows = int(running.reduce(parts, sum, "decisions"))
+            if local:
+                Path(folder).rename(target)
+        except BaseException:
+            store.rm(folder, recursive=True)
+            raise
+    return rows
+
+
+def decider(model: POSCOD) -> POSCOD:
+    """Return a model that can decide and nothing else: without the rows kept for other thresholds it is small to send.
+
+    Parameters
+    ----------
+    model : POSCOD
+
+    Returns
+    -------
+    model : POSCOD
+    """
+    check_is_fitted(model, "threshold_")
+    slim = copy.copy(model)
+    slim.__dict__.pop("calibration_", None)
+    return slim
+
+
+def _columns(model: POSCOD, columns: list[str], keep: Sequence[str]) -> list[str]:
+    if lost := [name for name in keep if name not in columns]:
+        raise InvalidInputError(f"keep must name columns of X, got {lost}: X has {columns}.")
+    wanted = [str(name) for name in getattr(model, "feature_names_in_", [])]
+    if not wanted:
+        return [name for name in columns if name not in keep]
+    if lost := [name for name in wanted if name not in columns]:
+        raise InvalidInputError(f"X lacks the columns {lost} that the model was fitted on.")
+    return wanted
+
+
+def _parts(slim: POSCOD, like: Any, chunks: Chunks) -> list[Any]:
+    shared = dask().delayed(slim, pure=False, traverse=False)
+    call = dask().delayed(_decide_rows, pure=False)
+    return [call(part, shared, int(start), like) for part, start in zip(chunks.parts, chunks.starts, strict=True)]
+
+
+def _decide_rows(rows: Any, model: POSCOD, start: int, like: Any) -> Any:
+    if not len(rows):
+        return like
+    frame = _typed(model.decide(rows), like)
+    frame.index = frame.index + start
+    return frame
+
+
+def _decide_frame(frame: Any, model: POSCOD, columns: list[str], keep: list[str], like: Any) -> Any:
+    if not len(frame):
+        return _joined(frame[keep], like.set_axis(frame.index[:0]))
+    decisions = _typed(model.decide(frame[columns]), like)
+    return _joined(frame[keep], decisions.set_axis(frame.index))
+
+
+def _typed(decisions: Decisions, like: Any) -> Any:
+    return decisions.to_pandas().astype(like.dtypes.to_dict())
+
+
+def _joined(kept: Any, decisions: Any) -> Any:
+    if clash := [name for name in kept.columns if name in decisions.columns]:
+        raise InvalidInputError(f"keep names {clash}, which decisions have themselves: rename these columns.")
+    if not len(kept.columns):
+        return decisions
+    pandas = require("pandas", extra=EXTRA, feature=FEATURE)
+    return pandas.concat([kept, decisions.set_axis(kept.index)], axis=1)
+
+
+def _empty(model: POSCOD) -> Any:
+    """Return the table of no decisions, with the types that a pandas frame gives to the columns."""
+    text = np.array(["accepted"])
+    one = Decisions(model.classes_[:1], np.array([True]), text, np.zeros(1), np.zeros(1), np.zeros(1))
+    return one.to_pandas().iloc[:0]
+
+
+def _write(frame: Any, store: Any, folder: str, index: int) -> int:
+    """Write one chunk under its number; the name that readers look for appears when the file is complete."""
+    name, draft = f"{folder}/part-{index:06d}.parquet", f"{folder}/.part-{index:06d}.{secrets.token_hex(6)}.tmp"
+    with store.open(draft, "wb") as file:
+        frame.to_parquet(file, engine="pyarrow")
+    if store.exists(name):
+        store.rm(name)
+    store.mv(draft, name)
+    return len(frame)
+
+
+def _knows_lengths(X: Any) -> bool:
+    arrays = [X.logits, X.features] if isinstance(X, DaskActivations) else [X]
+    return all(a is None or not np.isnan(getattr(a, "chunks", ((np.nan,),))[0]).any() for a in arrays)

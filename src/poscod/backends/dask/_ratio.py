@@ -1,0 +1,207 @@
+"""The paper's corrected sigmoid on rows in chunks: every chunk gives sums, one L-BFGS runs here.
+
+Convention: the kernels are those of `poscod.ratio`, called once per chunk; the result is a plain `CorrectedSigmoid`. One pass over the
+rows is one evaluation of likelihood and gradient and moves d + 3 numbers per chunk.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit
+from sklearn.base import clone
+
+from poscod._validation import Floats
+from poscod.backends.dask._chunks import Chunks, as_chunks, bring, draw
+from poscod.backends.dask._cluster import Cluster
+from poscod.exceptions import InvalidInputError
+from poscod.ratio import CorrectedSigmoid
+from poscod.ratio._design import Design, Moments, Scaler, moments, scaler_of
+from poscod.ratio._likelihood import Fit, loss_sums, maximise, penalised
+from poscod.ratio._linear import information, prior_standard_error, to_ratio
+from poscod.ratio._rows import as_rows, check_like, columns_of
+
+
+def fit_ratio(
+    ratio: Any,
+    X_id: Any,
+    X_unlabeled: Any,
+    *,
+    cluster: Cluster | None = None,
+    sample_rows: int | None = None,
+    persist: bool = False,
+) -> Any:
+    """Fit a likelihood ratio on rows in chunks.
+
+    Parameters
+    ----------
+    ratio : estimator of poscod.ratio
+        ``CorrectedSigmoid(recipe="paper")`` with a fixed l2 is fitted on all rows, with the numbers of one memory. Others (neighbours,
+        banks, folds by content) cannot be split into sums over rows: they need `sample_rows`.
+    X_id, X_unlabeled : dask Array of shape (n, d), dask DataFrame or DaskActivations
+        ID rows the classifier was **not** trained on, and the mixture.
+    cluster : Cluster, default=None
+        An open one; None opens one for this call.
+    sample_rows : int, default=None
+        Fit on so many rows of each side, drawn at random and brought to this process; all where there are no more. None fits
+        on all rows where they are, or refuses.
+    persist : bool, default=False
+        Read the rows once and hold them in the memory of the workers, instead of reading them in every pass.
+
+    Returns
+    -------
+    ratio : estimator
+        A fitted clone, to be used and saved without a cluster.
+
+    Notes
+    -----
+    The objective is the weighted mean negative log-likelihood of `CorrectedSigmoid`, summed per chunk in float64 and then over
+    chunks in a fixed order, so that the result depends on the chunks in the last bits only and on the number of workers not
+    at all.
+    """
+    with Cluster() if cluster is None else nullcontext(cluster) as running:
+        sides = [as_chunks(X, name, running) for X, name in ((X_id, "X_id"), (X_unlabeled, "X_unlabeled"))]
+        if persist:
+            sides = [side.kept(running) for side in sides]
+        if not is_linear(ratio):
+            check_sampled(ratio, sample_rows)
+        if sample_rows is not None:
+            return clone(ratio).fit(*sampled(sides, sample_rows, 0, running))
+        like = as_rows(sides[0].like, "X_id", minimum=0)
+        columns = columns_of(like)
+        check_like(as_rows(sides[1].like, "X_unlabeled", minimum=0), "X_unlabeled", columns)
+        matrices = [
+            Chunks(tuple(side.map(_features, name)), tuple(n for n in side.lengths if n), None)
+            for side, name in zip(sides, ("X_id", "X_unlabeled"), strict=True)
+        ]
+        return fit_linear(ratio, matrices[0], matrices[1], columns, like.features.dtype, running)
+
+
+def is_linear(ratio: Any) -> bool:
+    """Tell whether a ratio is a sum over rows and can be fitted where they are."""
+    return isinstance(ratio, CorrectedSigmoid) and ratio.recipe == "paper" and ratio.l2 != "cv"
+
+
+def check_sampled(ratio: Any, sample_rows: int | None) -> None:
+    """Refuse a ratio that needs its rows in one memory, unless a sample was asked for."""
+    if sample_rows is None:
+        raise InvalidInputError(
+            f"{ratio!r} needs its rows in one memory, and only CorrectedSigmoid(recipe='paper') with a fixed l2 is a sum over rows: "
+            "use that, or pass sample_rows to fit this one on a random sample."
+        )
+
+
+def sampled(sides: list[Chunks], rows: int, seed: int, cluster: Cluster) -> list[Any]:
+    """Bring a random sample of each side to this process."""
+    picked = [side.pick(draw(len(side), rows, seed + i), cluster) for i, side in enumerate(sides)]
+    return [bring(side, cluster, "sample") for side in picked]
+
+
+def fit_linear(
+    ratio: CorrectedSigmoid,
+    known: Chunks,
+    mixture: Chunks,
+    columns: dict[str, int],
+    dtype: Any,
+    cluster: Cluster,
+) -> CorrectedSigmoid:
+    """Fit the joint likelihood of `CorrectedSigmoid` on chunks of features.
+
+    Parameters
+    ----------
+    ratio : CorrectedSigmoid
+        Of the recipe "paper".
+    known, mixture : Chunks
+        Feature matrices of ID rows and of unlabelled rows.
+    columns : dict of str to int
+        Columns of features and logits that the fitted ratio expects.
+    dtype : dtype
+        Of the features.
+    cluster : Cluster
+
+    Returns
+    -------
+    ratio : CorrectedSigmoid
+        A fitted clone.
+    """
+    fitted: CorrectedSigmoid = clone(ratio)
+    fitted._check_parameters()
+    m, n = len(known), len(mixture)
+    for count, name in ((m, "X_id"), (n, "X_unlabeled")):
+        if count < fitted.min_rows:
+            raise InvalidInputError(f"{name} must have at least {fitted.min_rows} rows, got {count}.")
+    d, odds, weight = columns["features"], float(logit(n / (m + n))), 1.0 / (m + n)
+    shift = np.asarray(cluster.collect(known.map(_first_row)[:1], "first row")[0], dtype=np.float64)
+    both = [*known.map(moments, shift), *mixture.map(moments, shift)]
+    scaler = scaler_of(cluster.reduce(both, _sum_moments, "moments"), shift, dtype)
+    l2 = np.full(d, 0.0 if fitted.l2 is None else float(fitted.l2))
+
+    def sums(function: Any, label: str, *arguments: Any) -> Any:
+        parts = [
+            *known.map(function, scaler.mean, scaler.scale, False, weight, *arguments),
+            *mixture.map(function, scaler.mean, scaler.scale, True, weight, *arguments),
+        ]
+        return cluster.reduce(parts, _sum_pairs if function is part_loss else _sum_arrays, label)
+
+    def evaluate(params: Floats) -> tuple[float, Floats]:
+        return penalised(sums(part_loss, "likelihood", params, odds, fitted.ood_prior), params, l2)
+
+    fit = maximise(evaluate, d, odds, pi=fitted.ood_prior, max_iter=fitted.max_iter)
+    error = float("inf")
+    if fitted.ood_prior is None:
+        error = prior_standard_error(sums(part_information, "information", fit, odds), float(m + n))
+    fitted._keep_paper(fit, to_ratio(fit, scaler, odds), float(l2[0]), error)
+    fitted.a_ = float(n / m * (1.0 - fitted.ood_prior_))
+    fitted.columns_, fitted.n_features_in_ = columns, d
+    return fitted
+
+
+def part_loss(
+    matrix: NDArray[Any],
+    mean: Floats,
+    scale: Floats,
+    unlabeled: bool,
+    weight: float,
+    params: Floats,
+    odds: float,
+    pi: float | None,
+) -> tuple[float, Floats]:
+    """Return likelihood and gradient of one chunk, by the kernel of `poscod.ratio`."""
+    n = len(matrix)
+    design = Design([(matrix,)], (Scaler(mean, scale),), resident=0, dtype=np.float64)
+    return loss_sums(params, design, np.full(n, unlabeled), np.full(n, weight), odds, pi)
+
+
+def part_information(
+    matrix: NDArray[Any], mean: Floats, scale: Floats, unlabeled: bool, weight: float, fit: Fit, odds: float
+) -> Floats:
+    """Return the information of one chunk, by the kernel of `poscod.ratio`."""
+    design = Design([(matrix,)], (Scaler(mean, scale),), resident=0, dtype=np.float64)
+    return information(fit, design, np.full(len(matrix), weight), odds)
+
+
+def _features(rows: Any, name: str) -> NDArray[Any]:
+    return as_rows(rows, name).features
+
+
+def _first_row(matrix: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(matrix[0])
+
+
+def _sum_moments(parts: list[Moments]) -> Moments:
+    return functools.reduce(operator.add, parts)
+
+
+def _sum_pairs(parts: list[tuple[float, Floats]]) -> tuple[float, Floats]:
+    return functools.reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), parts)
+
+
+def _sum_arrays(parts: list[Floats]) -> Floats:
+    return functools.reduce(operator.add, parts)

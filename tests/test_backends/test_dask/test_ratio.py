@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import functools
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from poscod import Activations
+from poscod.backends import dask as backend
+from poscod.exceptions import InvalidInputError
+from poscod.persist import load, save
+from poscod.ratio import CorrectedSigmoid, StandardSigmoid, UndeterminedPriorWarning
+
+M, N = 500, 700
+
+
+@functools.cache
+def rows(dtype):
+    rng = np.random.default_rng(5)
+    mixing = rng.normal(size=(3, 3))
+    known = rng.normal(size=(M, 3)) @ mixing + [4.0, -1.0, 0.0]
+    mixture = rng.normal(size=(N, 3)) @ mixing + [4.0, -1.0, 0.0]
+    mixture[: N // 4] += [0.5, 3.0, 2.0]
+    return known.astype(dtype), mixture.astype(dtype)
+
+
+@functools.cache
+def in_memory(dtype, **parameters):
+    return CorrectedSigmoid("paper", **parameters).fit(*rows(dtype))
+
+
+def cut(n):
+    """Ways to cut n rows into chunks, empty ones among them."""
+    return st.lists(st.integers(0, n), max_size=6).map(lambda cuts: tuple(np.diff([0, *sorted(cuts), n]).tolist()))
+
+
+def assert_same(found, expected, rel=1e-8):
+    np.testing.assert_allclose(found.model_.theta, expected.model_.theta, rtol=rel, atol=rel)
+    assert found.model_.intercept == pytest.approx(expected.model_.intercept, rel=rel)
+    assert found.ood_prior_ == pytest.approx(expected.ood_prior_, rel=rel)
+    assert found.a_ == pytest.approx(expected.a_, rel=rel)
+    assert found.ood_prior_interval() == pytest.approx(expected.ood_prior_interval(), rel=rel)
+    assert found.l2_ == expected.l2_
+    assert found.columns_ == expected.columns_
+
+
+def check_chunks(inline, dtype, cut_id, cut_u, columns, **parameters):
+    known, mixture = rows(dtype)
+    found = backend.fit_ratio(
+        CorrectedSigmoid("paper", **parameters),
+        da.from_array(known, chunks=(cut_id, columns)),
+        da.from_array(mixture, chunks=(cut_u, columns)),
+        cluster=inline,
+    )
+    assert_same(found, in_memory(dtype, **parameters))
+
+
+DTYPES = st.sampled_from([np.float32, np.float64])
+
+
+@settings(max_examples=5)
+@given(dtype=DTYPES, cut_id=cut(M), cut_u=cut(N))
+def test_joint_fit_is_that_of_one_memory_for_any_chunks(inline, dtype, cut_id, cut_u):
+    check_chunks(inline, dtype, cut_id, cut_u, 3)
+
+
+@settings(max_examples=20)
+@given(dtype=DTYPES, cut_id=cut(M), cut_u=cut(N), columns=st.integers(1, 3))
+def test_fit_with_a_known_prior_is_that_of_one_memory_for_any_chunks(inline, dtype, cut_id, cut_u, columns):
+    check_chunks(inline, dtype, cut_id, cut_u, columns, ood_prior=0.2, l2=1e-3)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(dtype=DTYPES, cut_id=cut(M), cut_u=cut(N), columns=st.integers(1, 3))
+def test_joint_fit_for_many_chunks(inline, dtype, cut_id, cut_u, columns):
+    check_chunks(inline, dtype, cut_id, cut_u, columns)
+
+
+@pytest.mark.parametrize("parameters", [{"ood_prior": 0.3}, {"l2": 0.02}])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_known_prior_and_penalty(inline, dtype, parameters):
+    known, mixture = rows(dtype)
+    found = backend.fit_ratio(
+        CorrectedSigmoid("paper", **parameters),
+        da.from_array(known, chunks=(150, 3)),
+        da.from_array(mixture, chunks=(301, 3)),
+        cluster=inline,
+        persist=True,
+    )
+    assert_same(found, in_memory(dtype, **parameters))
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame:DeprecationWarning")  # dask 2026.8 on pandas 3.1
+def test_frames_networks_and_unknown_lengths(inline, tmp_path):
+    known, mixture = rows(np.float32)
+    names = ["a", "b", "c"]
+    frames = [pd.DataFrame(part, columns=names) for part in (known, mixture)]
+    for name, frame in zip(("id", "u"), frames, strict=True):
+        (tmp_path / name).mkdir()
+        for index, start in enumerate(range(0, len(frame), 170)):
+            frame[start : start + 170].to_parquet(tmp_path / name / f"part-{index}.parquet", index=False)
+    lazy = [dd.read_parquet(tmp_path / name) for name in ("id", "u")]
+    fit = functools.partial(backend.fit_ratio, CorrectedSigmoid("paper", ood_prior=0.3), cluster=inline)
+    expected = in_memory(np.float32, ood_prior=0.3)
+    found = fit(*lazy)
+    assert_same(found, expected)
+    save(found, tmp_path / "ratio.poscod")
+    np.testing.assert_array_equal(load(tmp_path / "ratio.poscod").log_ratio(known), found.log_ratio(known))
+    assert_same(fit(*(frame.to_dask_array() for frame in lazy)), expected)  # lengths are counted
+    logits = [np.stack([part[:, 0], -part[:, 0]], axis=1) for part in (known, mixture)]
+    network = fit(
+        *(
+            backend.DaskActivations(da.from_array(a, chunks=(200, 2)), da.from_array(b, chunks=(200, 3)))
+            for a, b in zip(logits, (known, mixture), strict=True)
+        )
+    )
+    assert network.columns_ == {"features": 3, "logits": 2}
+    np.testing.assert_allclose(network.log_ratio(Activations(known, logits[0])), expected.log_ratio(known), rtol=1e-8)
+
+
+def test_a_sample_of_all_rows_is_the_fit_of_one_memory(inline):
+    known, mixture = rows(np.float64)
+    lazy = da.from_array(known, chunks=(99, 3)), da.from_array(mixture, chunks=(99, 3))
+    ratio = StandardSigmoid(l2=0.01)
+    found = backend.fit_ratio(ratio, *lazy, cluster=inline, sample_rows=10_000)
+    np.testing.assert_array_equal(found.log_ratio(known), ratio.fit(known, mixture).log_ratio(known))
+    part = backend.fit_ratio(ratio, *lazy, cluster=inline, sample_rows=200)
+    assert 0.0 < np.abs(part.log_ratio(known) - found.log_ratio(known)).max() < 2.0
+
+
+@pytest.mark.parametrize("ratio", [CorrectedSigmoid(), CorrectedSigmoid("paper", l2="cv"), StandardSigmoid()])
+def test_what_needs_one_memory_is_refused_and_never_sampled_silently(inline, ratio):
+    lazy = [da.from_array(part, chunks=(99, 3)) for part in rows(np.float64)]
+    with pytest.raises(InvalidInputError, match=r"needs its rows in one memory, .* pass sample_rows"):
+        backend.fit_ratio(ratio, *lazy, cluster=inline)
+
+
+def test_an_undetermined_prior_is_said(inline, rng):
+    same = da.from_array(rng.normal(size=(300, 2)), chunks=(100, 2))
+    with pytest.warns(UndeterminedPriorWarning, match="does not determine the OOD prior"):
+        backend.fit_ratio(CorrectedSigmoid("paper"), same, same, cluster=inline)
+
+
+def test_bad_input_is_refused_in_a_sentence(inline):
+    good = da.ones((4, 2), chunks=(2, 2))
+    fit = functools.partial(backend.fit_ratio, CorrectedSigmoid("paper"), cluster=inline)
+    with pytest.raises(InvalidInputError, match=r"X_id must be a two-dimensional Dask array, .* got ndarray"):
+        fit(np.ones((4, 2)), good)
+    with pytest.raises(InvalidInputError, match="X_unlabeled must have at least 2 rows, got 1"):
+        fit(good, good[:1])
+    with pytest.raises(InvalidInputError, match="X_unlabeled must be finite"):
+        fit(good, da.full((4, 2), np.nan, chunks=2))
+    with pytest.raises(InvalidInputError, match="same chunks of rows"):
+        fit(backend.DaskActivations(good, good.rechunk((4, 2))), backend.DaskActivations(good))
+    with pytest.raises(InvalidInputError, match="X_unlabeled must have 2 columns"):
+        fit(good, da.ones((4, 3), chunks=2))
