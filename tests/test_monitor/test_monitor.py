@@ -216,3 +216,16 @@ def test_wrong_parameters_are_refused(reference, wrong):
 def test_codes_are_stable():
     assert list(FINDINGS) == [f"PSC{i:03d}" for i in range(1, len(FINDINGS) + 1)]
     assert len(FINDINGS) >= 11
+
+
+def test_what_is_remembered_is_what_would_be_computed(reference, traffic):
+    """Shares of windows that did not change are remembered; reading in between must not show."""
+    decisions, at = traffic
+    read, unread = Monitor(reference, keep=10, worker="a"), Monitor(reference, keep=10, worker="a")
+    for batch in np.array_split(np.arange(len(decisions)), 6):
+        for monitor in (read, unread):
+            monitor.update(decisions[batch], at[batch])
+        read.summary()
+        read.update_labels(decisions[batch[:3]], decisions.label[batch[:3]], at[batch[:3]])
+        unread.update_labels(decisions[batch[:3]], decisions.label[batch[:3]], at[batch[:3]])
+    assert read.summary() == unread.summary()

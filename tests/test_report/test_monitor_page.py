@@ -110,3 +110,11 @@ def test_the_page_in_a_browser(page, summary, tmp_path):
     for width in (1280, 380):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_short_version_names_the_worst_also_when_it_is_over(summary):
+    (alarm,) = [f for f in summary["findings"] if f["code"] == "PSC001"]
+    assert f"<p>{alarm['sentence']}</p>" in render_monitor_html(summary).split('id="findings"')[0]
+    over = {**summary, "findings": [{**alarm, "active": False, "severity": "info", "sentence": "It was bad."}]}
+    assert "It was bad." in render_monitor_html(over).split('id="findings"')[0]
+    assert "No alarm" in render_monitor_html({**summary, "findings": []}).split('id="findings"')[0]

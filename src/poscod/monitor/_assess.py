@@ -139,7 +139,8 @@ def _sentence(code: str, evidence: dict[str, Any], active: bool) -> str:
         "PSC005": f"TPR {was} below its promise, on {judged} labelled ID rows",
         "PSC006": f"selective risk {was} above what calibration showed, on {accepted} accepted labelled ID rows",
     }[code]
+    since, until = (str(evidence[name]).removesuffix("T00:00:00Z") for name in ("since", "until"))
     rows = f"({evidence['decisions']:,} decisions, {100.0 * share:.1f} % accepted)"
     if active:
-        return f"Since {evidence['since']} {text} {rows}."
-    return f"From {evidence['since']} to {evidence['until']} {text} {rows}; later windows no longer show it."
+        return f"Since {since} {text} {rows}."
+    return f"From {since} to {until} {text} {rows}; later windows no longer show it."

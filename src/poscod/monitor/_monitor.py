@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from poscod.metrics import Interval
 from poscod.monitor._assess import facts, sequential
 from poscod.monitor._findings import SEVERITIES, Finding
 from poscod.monitor._ledger import Ledger
+from poscod.monitor._partitions import Counts
 from poscod.monitor._reference import Reference
 from poscod.monitor._share import Shares, adjusted_count, likelihood_share
 from poscod.monitor._times import check_width, window_index, window_start
@@ -146,6 +148,7 @@ class Monitor:
         self.keep = check_count(keep, "keep")
         self.workers = {secrets.token_hex(8) if worker is None else str(worker)}
         self._ledger = Ledger(reference, self.keep)
+        self._known: dict[int, tuple[Counts, tuple[Interval, Interval]]] = {}
 
     def update(self, decisions: Decisions, at: Any = None) -> Monitor:
         """Count decisions.
@@ -195,28 +198,22 @@ class Monitor:
         -------
         windows : list of Window
         """
-        ledger = self._ledger
-        accepted, sizes = self._accepted()
-        invalid, reasons = ledger.table("invalid")[:, 0], ledger.table("reason")
-        by_count, shares = self._shares()
         out = []
-        for w, index in enumerate(ledger.order()):
-            if sizes[w] + invalid[w] == 0:
+        for index, (pi, pi_count) in zip(self._ledger.order(), self._shares(), strict=True):
+            counts = self._ledger.windows[index]
+            n, invalid = int(counts["label"].sum()), int(counts["invalid"][0])
+            if n + invalid == 0:
                 continue
-            pi, pi_count = (
-                Interval(float(s.estimate[w]), float(s.low[w]), float(s.high[w]), self.level)
-                for s in (shares, by_count)
-            )
             out.append(
                 Window(
                     window_start(index, self.width),
                     window_start(index + 1, self.width),
-                    int(sizes[w]),
-                    int(accepted[w]),
+                    n,
+                    n - int(counts["label"][-1]),
                     pi,
                     pi_count,
-                    dict(zip(REASONS, reasons[w].tolist(), strict=True)),
-                    int(invalid[w]),
+                    dict(zip(REASONS, counts["reason"].tolist(), strict=True)),
+                    invalid,
                 )
             )
         return out
@@ -350,20 +347,28 @@ class Monitor:
         out.workers = workers
         return out
 
-    def _accepted(self) -> tuple[Any, Any]:
-        labels = self._ledger.table("label")
-        return labels[:, :-1].sum(axis=1), labels.sum(axis=1)
+    def _shares(self) -> list[tuple[Interval, Interval]]:
+        """Return the OOD share of each window, the best one and the one from acceptance; only what changed is computed."""
+        windows, order = self._ledger.windows, self._ledger.order()
+        # Counts are replaced, never changed in place: the same array is the same counts.
+        stale = [i for i in order if i not in self._known or self._known[i][0] is not windows[i]["ratio"]]
+        if stale:
+            cells = np.array([windows[i]["ratio"] for i in stale], dtype=np.int64)
+            for i, pair in zip(stale, self._estimate(cells), strict=True):
+                self._known[i] = (windows[i]["ratio"], pair)
+        self._known = {i: self._known[i] for i in order}
+        return [self._known[i][1] for i in order]
 
-    def _shares(self) -> tuple[Shares, Shares]:
-        """Return the OOD share of all windows from acceptance, and the best one."""
+    def _estimate(self, cells: Counts) -> Iterator[tuple[Interval, Interval]]:
         reference, prior = self.reference, self.reference.prior
-        accepted, sizes = self._accepted()
-        pairs = [
-            (int(c["label"][:-1].sum()), int(c["label"].sum())) for c in (reference.id_counts, reference.mixed_counts)
-        ]
-        by_count = adjusted_count(accepted, sizes, pairs[0], pairs[1], prior, self.level)
-        if reference.n_mixed == 0 or prior.estimate == 0.0:
-            return by_count, by_count
-        cells = self._ledger.table("ratio")
+        inside = ~reference.rejected("ratio")
         known, mixed = reference.id_counts["ratio"], reference.mixed_counts["ratio"]
-        return by_count, likelihood_share(cells, known, mixed, prior, self.level)
+        first, second = ((int(c[inside].sum()), int(c.sum())) for c in (known, mixed))
+        by_count = adjusted_count(cells[:, inside].sum(axis=1), cells.sum(axis=1), first, second, prior, self.level)
+        blind = reference.n_mixed == 0 or prior.estimate == 0.0
+        best = by_count if blind else likelihood_share(cells, known, mixed, prior, self.level)
+        for w in range(len(cells)):
+            yield self._interval(best, w), self._interval(by_count, w)
+
+    def _interval(self, shares: Shares, w: int) -> Interval:
+        return Interval(float(shares.estimate[w]), float(shares.low[w]), float(shares.high[w]), self.level)

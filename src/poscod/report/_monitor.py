@@ -170,9 +170,9 @@ def _words(summary: dict[str, Any], title: str) -> dict[str, Any]:
             f"In the last window, from {moment(last['start'])}, {now}{ends if known else ''}of {last['n']:,} inputs were OOD and "
             f"{fixed(100 * last['accepted'] / last['n'], 1)} % were accepted."
         ]
-    short.append(
-        worst[0]["sentence"] if worst else "No alarm: nothing shows that the rule has stopped doing what it did."
-    )
+    past = [f for f in summary["findings"] if not f["active"]]
+    calm = "No alarm: nothing shows that the rule has stopped doing what it did."
+    short.append((worst or past)[0]["sentence"] if worst or past else calm)
     return {"s": summary, "title": title, "short": short, "moment": moment, "windows": summary["windows"]}
 
 
