@@ -7,10 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from poscod import Activations
+from poscod import POSCOD, Activations
 from poscod.backends.images import NORMALISATIONS, open_images
-from poscod.backends.torch import build_network, extract
+from poscod.backends.onnx import export_rule
+from poscod.backends.torch import build_network, extract, fit_ratio
+from poscod.backends.torch._head import held_out_losses
 from poscod.exceptions import InvalidInputError
+from poscod.ratio import CorrectedSigmoid
 
 MEAN, STD = NORMALISATIONS["imagenet"]
 
@@ -53,3 +56,48 @@ def test_images_of_another_data_set(network, shared):
     with np.load(shared / "data/cifar10_resnet56/cifar100_test.npz") as file:
         np.testing.assert_allclose(found.logits, file["logits"][:100], atol=1e-4)
         np.testing.assert_allclose(found.features, file["features"][:100], atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def rows(shared):
+    """Stored activations: labelled rows, a mixture of one third near OOD, and 10,000 new rows."""
+    known = Activations.load(shared / "data/cifar10_resnet56/cifar10_test.npz")
+    with np.load(shared / "data/cifar10_resnet56/cifar100_test.npz") as file:
+        other = Activations(file["features"], file["logits"])
+    rng = np.random.default_rng(0)
+    first, second = rng.permutation(10000), rng.permutation(10000)
+
+    def join(a, b):
+        return Activations(np.concatenate([a.features, b.features]), np.concatenate([a.logits, b.logits]))
+
+    mixture = join(known[first[3000:5000]], other[second[:1000]])
+    return known[first[:3000]], mixture, join(known[first[5000:]], other[second[5000:]])
+
+
+@pytest.mark.slow
+def test_head_reaches_the_likelihood_of_the_closed_form(rows):
+    known, mixture, _ = (Activations(part.features) for part in rows)
+    order = np.random.default_rng(1).permutation(3000)
+    learn, choose, judge = order[:1500], order[1500:2000], order[2000:]
+    sides = known[learn], mixture[learn]
+    ratio = fit_ratio(None, *sides, validation=(known[choose], mixture[choose]), epochs=60)
+    core = CorrectedSigmoid(recipe="paper").fit(*sides)
+    ours, theirs = (held_out_losses(est, (known[judge], mixture[judge]), 0.5).sum() for est in (ratio, core))
+    assert ours < 1.01 * theirs
+
+
+@pytest.mark.slow
+def test_the_default_rule_in_onnx_on_ten_thousand_rows(rows):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    known, mixture, new = rows
+    model = POSCOD(alpha=0.4, random_state=0).fit(known, known.labels, X_unlabeled=mixture)
+    proto = export_rule(model)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = ["label", "accept", "log_ratio", "score"]
+    label, accept, log_ratio, score = session.run(names, {"features": new.features, "logits": new.logits})
+    decisions = model.decide(new)
+    assert len(decisions) == 10_000
+    np.testing.assert_array_equal(accept, decisions.accept)
+    np.testing.assert_array_equal(label, decisions.label)
+    np.testing.assert_allclose(log_ratio, decisions.log_ratio, atol=1e-5)
+    np.testing.assert_allclose(score, decisions.score, rtol=1e-5, atol=1e-5)

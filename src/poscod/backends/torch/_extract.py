@@ -36,6 +36,7 @@ def extract(
     amp: Any = None,
     dtype: str = "float32",
     to: str | os.PathLike[str] | None = None,
+    head: bool = True,
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> Activations:
@@ -59,6 +60,8 @@ def extract(
         What numbers are kept as.
     to : str or path-like, default=None
         A file (.npz or .safetensors) to write; rows go to disk batch by batch, and what is returned is a memory map of it.
+    head : bool, default=True
+        Whether the last layer is kept, too.
     batch_size : int, default=256
         For data that is not in batches yet.
     progress : bool, default=None
@@ -80,7 +83,7 @@ def extract(
     check_choice(dtype, "dtype", {"float32": 0, "float64": 1})
     batches = as_loader(loader, batch_size)
     watch = LastLayer(model, layer)
-    head: tuple[torch.Tensor, torch.Tensor] | None = None
+    last: tuple[torch.Tensor, torch.Tensor] | None = None
     try:
         with evaluating(model, device) as there, Spool(to, dtype=dtype, hint=PLAIN) as spool, torch.inference_mode():
             for batch in watched(batches, "extract", progress, extra="torch"):
@@ -90,10 +93,10 @@ def extract(
                 features, logits = watch.read(output)
                 if torch.float16 in (features.dtype, logits.dtype):
                     spool.hint = HALF
-                if spool.rows == 0:
-                    head = watch.head(features, logits)
+                if spool.rows == 0 and head:
+                    last = watch.head(features, logits)
                 spool.add(_numpy(features), _numpy(logits), None if labels is None else _labels(labels))
-            weight, bias = (None, None) if head is None else (_numpy(head[0]), _numpy(head[1]))
+            weight, bias = (None, None) if last is None else (_numpy(last[0]), _numpy(last[1]))
             return spool.finish(weight, bias)
     finally:
         watch.close()
