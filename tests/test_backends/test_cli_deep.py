@@ -161,7 +161,7 @@ def test_callable_and_exported_program_over_an_archive(tmp_path, rng, capsys, mo
         (("--onnx", "net.onnx", "--device", "cuda"), "--device is for PyTorch"),
         (("--onnx", "net.onnx"), "no file net.onnx"),
         (("--model", "gone.pt2"), "no file gone.pt2"),
-        (("--model", "resnet20_32x32"), "could not be run on this input"),
+        (("--model", "resnet20_32x32"), "could not be run on a batch of shape (9, 5) float32"),
     ):
         code, out, err = shell(capsys, "extract", "rows.npz", *words, "-o", "c.npz")
         assert (code, out) == (2, ""), err

@@ -175,8 +175,10 @@ def test_clear_errors(model, data, match):
         extract(model, data)
 
 
-def test_wrong_input_shape_is_torchs_own_error():
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+def test_wrong_input_shape_names_the_batch():
+    with pytest.raises(
+        InvalidInputError, match=r"batch of shape \(3, 5\) float32 \(mat1 and mat2 shapes cannot be multiplied"
+    ):
         extract(mlp(), torch.randn(3, 5))
 
 

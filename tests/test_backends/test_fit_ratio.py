@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from poscod import POSCOD, Activations
+from poscod.backends.images import Images
 from poscod.backends.torch import AUGMENTATIONS, Augmentation, NetworkRatio, extract, fit_ratio
 from poscod.backends.torch._batches import Batch
 from poscod.backends.torch._body import Body
@@ -180,6 +181,12 @@ def test_data_sets_of_pairs_and_mappings():
     expected = fit_ratio(network(), known, mixture, epochs=1)
     pairs = fit_ratio(network(), torch.utils.data.TensorDataset(known, torch.zeros(60)), mixture.numpy(), epochs=1)
     np.testing.assert_allclose(pairs.head_.weight, expected.head_.weight, atol=1e-6)
+
+    pixels = np.random.default_rng(0).integers(0, 256, (80, 8, 8, 3), dtype=np.uint8)
+    from_images = fit_ratio(network(), Images(pixels[:40], labels=np.zeros(40)), Images(pixels[40:]), epochs=1)
+    np.testing.assert_allclose(
+        from_images.log_ratio(Images(pixels).batches(30)), from_images.log_ratio(Images(pixels)), rtol=1e-4, atol=1e-4
+    )
 
     class ByName(nn.Module):
         def __init__(self):

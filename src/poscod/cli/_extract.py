@@ -180,22 +180,17 @@ def _by_onnx(args: argparse.Namespace, name: str, batches: Iterable[Any], progre
 def _by_torch(args: argparse.Namespace, name: str, batches: Iterable[Any], progress: bool | None) -> Activations:
     from poscod.backends.torch import extract
 
-    model = _network(args, name)
-    try:
-        return extract(
-            model,
-            batches,
-            args.layer,
-            device=args.device,
-            amp=args.amp,
-            dtype=args.dtype,
-            to=args.output,
-            head=not args.rows_only,
-            progress=progress,
-        )
-    except RuntimeError as error:  # what torch says of shapes and devices
-        first = str(error).strip().splitlines()[0]
-        raise InvalidInputError(f"the network could not be run on this input ({first}).") from error
+    return extract(
+        _network(args, name),
+        batches,
+        args.layer,
+        device=args.device,
+        amp=args.amp,
+        dtype=args.dtype,
+        to=args.output,
+        head=not args.rows_only,
+        progress=progress,
+    )
 
 
 def _network(args: argparse.Namespace, name: str) -> Any:

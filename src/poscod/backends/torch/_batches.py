@@ -64,7 +64,10 @@ def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
         data = torch.utils.data.TensorDataset(*(torch.as_tensor(part) for part in data))
     elif isinstance(data, (torch.Tensor, np.ndarray)):
         data = torch.utils.data.TensorDataset(torch.as_tensor(data))
-    if isinstance(data, torch.utils.data.Dataset) and not isinstance(data, torch.utils.data.IterableDataset):
+    by_number = hasattr(data, "__len__") and hasattr(data, "__getitem__") and not hasattr(data, "__iter__")
+    if by_number or (
+        isinstance(data, torch.utils.data.Dataset) and not isinstance(data, torch.utils.data.IterableDataset)
+    ):
         return torch.utils.data.DataLoader(data, batch_size=batch_size)
     if not isinstance(data, Iterable):
         raise InvalidInputError(
@@ -123,6 +126,30 @@ def to_device(value: Any, device: torch.device) -> Any:
         moved = [to_device(item, device) for item in value]
         return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
     return value
+
+
+def call(model: torch.nn.Module, batch: Batch) -> Any:
+    """Run a network on a batch; what torch says of shapes becomes a sentence that names the batch's.
+
+    Parameters
+    ----------
+    model : Module
+    batch : Batch
+        On the network's device.
+
+    Returns
+    -------
+    output : object
+    """
+    try:
+        return model(*batch.args, **batch.kwargs)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        given = [value for value in (*batch.args, *batch.kwargs.values()) if isinstance(value, torch.Tensor)]
+        shapes = " and ".join(f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}" for value in given)
+        first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "no reason given"
+        raise InvalidInputError(f"The model could not be run on a batch of shape {shapes} ({first}).") from error
 
 
 def join(batches: list[Batch]) -> Batch:

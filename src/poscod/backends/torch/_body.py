@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from poscod.backends.torch._batches import Batch, to_device
+from poscod.backends.torch._batches import Batch, call, to_device
 from poscod.backends.torch._last_layer import LastLayer
 
 Tensor = torch.Tensor
@@ -84,10 +84,10 @@ class Body:
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return the features of a batch."""
-        args, kwargs, _ = to_device(batch, self.device)
+        batch = to_device(batch, self.device)
         if self.model is None or self.watch is None:
-            rows: Tensor = args[0]
+            rows: Tensor = batch.args[0]
             return rows
         with torch.set_grad_enabled(self.trained and torch.is_grad_enabled()):
-            features, _ = self.watch.read(self.model(*args, **kwargs))
+            features, _ = self.watch.read(call(self.model, batch))
         return features

@@ -19,7 +19,7 @@ from poscod._validation import check_choice
 from poscod.activations import Activations
 from poscod.backends._progress import watched
 from poscod.backends._spool import Spool
-from poscod.backends.torch._batches import as_loader, evaluating, precision, split_batch, to_device, unwrap
+from poscod.backends.torch._batches import as_loader, call, evaluating, precision, split_batch, to_device, unwrap
 from poscod.backends.torch._exported import with_head
 from poscod.backends.torch._last_layer import LastLayer
 
@@ -87,15 +87,15 @@ def extract(
     try:
         with evaluating(model, device) as there, Spool(to, dtype=dtype, hint=PLAIN) as spool, torch.inference_mode():
             for batch in watched(batches, "extract", progress, extra="torch"):
-                args, kwargs, labels = to_device(split_batch(batch), there)
+                rows = to_device(split_batch(batch), there)
                 with torch.autocast(there.type, dtype=half, enabled=half is not None):
-                    output = model(*args, **kwargs)
+                    output = call(model, rows)
                 features, logits = watch.read(output)
                 if torch.float16 in (features.dtype, logits.dtype):
                     spool.hint = HALF
                 if spool.rows == 0 and head:
                     last = watch.head(features, logits)
-                spool.add(_numpy(features), _numpy(logits), None if labels is None else _labels(labels))
+                spool.add(_numpy(features), _numpy(logits), None if rows.labels is None else _labels(rows.labels))
             weight, bias = (None, None) if last is None else (_numpy(last[0]), _numpy(last[1]))
             return spool.finish(weight, bias)
     finally:

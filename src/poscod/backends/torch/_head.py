@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 
 from poscod.backends.torch._loss import CorrectedSigmoidLoss
 from poscod.exceptions import PoscodWarning
-from poscod.ratio import CorrectedSigmoid
+from poscod.ratio import PRIORS, CorrectedSigmoid
 from poscod.ratio._design import Scaler, fit_scaler
+from poscod.ratio._prior import acceptance
 
 Tensor = torch.Tensor
 # Penalties of the closed-form start: with more features than rows, no penalty is no fit.
 PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+# Where a learned prior may start: at the ends its slope is too flat to leave them.
+INSIDE = (0.001, 0.95)
 
 
 class Head(torch.nn.Module):
@@ -129,22 +132,27 @@ def warm_start(
 
     Notes
     -----
-    Of several penalties the smallest is taken whose held-out loss is within one standard error of the best: a penalty drives the prior
-    upwards (errata 6), and few held-out rows must not ask for one by chance.
+    Of several penalties the smallest is taken whose held-out loss is within one standard error of the best: few held-out rows must not ask
+    for one by chance. A penalty drives a joint prior upwards, up to one (errata 6), where training could not leave it again: with a
+    penalty the prior is estimated apart, on held-out scores, and the fit repeated with it.
     """
     fits, losses = [], []
     for l2 in PENALTIES:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PoscodWarning)  # held-out rows judge what the warnings are about
-            fits.append(CorrectedSigmoid(recipe="paper", l2=l2, ood_prior=ood_prior).fit(*features))
-        losses.append(held_out_losses(fits[-1], held, loss.pi_u))
+            fit = CorrectedSigmoid(recipe="paper", l2=l2, ood_prior=ood_prior).fit(*features)
+            if l2 > 0.0 and ood_prior is None:
+                apart = PRIORS["mean"](acceptance(*(fit.log_ratio(side) for side in held)))
+                fit = CorrectedSigmoid(recipe="paper", l2=l2, ood_prior=float(np.clip(apart, *INSIDE))).fit(*features)
+        fits.append(fit)
+        losses.append(held_out_losses(fit, held, loss.pi_u))
     best = losses[int(np.argmin([rows.sum() for rows in losses]))]
     gaps = [rows - best for rows in losses]
     error = [np.sqrt(len(gap)) * float(np.std(gap)) for gap in gaps]
     chosen = fits[next(i for i, gap in enumerate(gaps) if gap.sum() <= error[i])]
     head.start_at(chosen, loss.log_odds_u)
     if ood_prior is None:
-        inside = float(np.clip(chosen.ood_prior_, 1e-4, 1.0 - 1e-4))
+        inside = float(np.clip(chosen.ood_prior_, *INSIDE))
         with torch.no_grad():
             loss.prior_logit.fill_(float(np.log(inside) - np.log1p(-inside)))
 

@@ -137,7 +137,8 @@ def processes(device: torch.device) -> Iterator[Processes]:
         return
     started = not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1
     if started:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # Gradients are summed where they are, losses and features on the CPU.
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Processes()
     finally:
