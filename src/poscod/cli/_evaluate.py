@@ -21,7 +21,7 @@ import numpy as np
 
 from poscod._comparison import Sample, read_sample
 from poscod._files import replacing
-from poscod._inputs import view
+from poscod._inputs import NetworkHead, view
 from poscod.activations import Activations
 from poscod.cli._console import Console, add_output_options, percent, plain
 from poscod.cli._fresh import add_fresh_options, read_fresh
@@ -31,21 +31,12 @@ from poscod.cli._tables import FORMATS, TableWriter, check_output
 from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.ratio import diagnose
+from poscod.report._words import FINDINGS
 
 EXAMPLES = (
     "poscod evaluate model.poscod --id test.parquet --target label --ood ood.parquet",
     "poscod evaluate model.poscod --id test.csv --target label --unlabelled log.csv --json",
 )
-
-FINDINGS: dict[str, str] = {
-    "no_better_than_constant": "g tells fresh traffic from ID rows no better than a constant",
-    "inverse_rho_not_one": "the mean of 1 / rho over the traffic is not 1, as it is for the true ratio",
-    "unreliable_bins": "where g says that traffic and ID rows mix in some proportion, other proportions are seen",
-    "few_ood_rows": "fewer than 30 OOD inputs are expected in this traffic: the estimates are rough",
-    "seen_by_classifier": "the ID rows look like rows the classifier was trained on",
-    "class_prior_shift": "the mix of classes differs between the ID rows and the traffic",
-}
-"""Findings of `poscod.ratio.diagnose` in words."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,11 +75,12 @@ def _findings(model: POSCOD, rows: dict[str, Any], y: Any) -> list[str]:
     known, traffic = (
         view(model.classifier_, rows[name], with_features=model.uses_features_) for name in ("id", "unlabelled")
     )
-    codes = np.searchsorted(model.classes_, y)
-    labelled = Activations(known.features, known.logits, codes, table=known.table)
+    if isinstance(model.classifier_, NetworkHead):
+        # Only an outside classifier may have been trained on rows that are called fresh; then its labels tell.
+        known = Activations(known.features, known.logits, np.searchsorted(model.classes_, y), table=known.table)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
-        found = diagnose(model.ratio_, labelled, traffic)
+        found = diagnose(model.ratio_, known, traffic)
     return [FINDINGS.get(name, name) for name in found["findings"]]
 
 
@@ -144,7 +136,7 @@ def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Sample
             if fpr.informative
             else f"Without OOD labels: OOD accepted is not known: {fpr.reason}"
         )
-        lines += [f"Note: {text}." for text in document["findings"]]
+        lines += [f"Note: {text}" for text in document["findings"]]
     return lines
 
 
