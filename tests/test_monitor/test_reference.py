@@ -10,7 +10,7 @@ import pytest
 
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.monitor import SOURCES, Reference
+from poscod.monitor import SOURCES, Monitor, Reference
 from poscod.theory import GaussianWorld
 
 
@@ -101,3 +101,29 @@ def test_damaged_references_are_refused(reference, damage):
 
 def test_sources_are_explained():
     assert set(SOURCES) == {"ood", "unlabelled", "fit", "none"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.at(alpha=1.0),
+        lambda m: m.at(alpha=0.0),
+        lambda m: m.at(tpr_min=1.0),
+        lambda m: m.budget(0.3),
+        lambda m: m.control_risk(0.2),
+    ],
+    ids=["g alone", "r alone", "accept all ID", "budget", "risk control"],
+)
+def test_other_rules_of_the_same_model_have_references_of_their_own(model, world, reference, change):
+    """Whatever the rule accepts, the likelihood ratio finds the OOD share: 0.2 of 2,000 rows."""
+    other = change(model)
+    made = Reference.from_model(other, ood=world.sample_ood(400, random_state=2), created="2026-01-01")
+    made = Reference.from_dict(json.loads(json.dumps(made.to_dict(), allow_nan=False)))
+    assert made.fingerprint != reference.fingerprint
+    monitor = Monitor(made, level=0.999).update(
+        other.decide(world.sample_mixture(2000, 0.2, random_state=4)[0]), at=0.0
+    )
+    (window,) = monitor.windows()
+    assert window.pi.low <= 0.2 <= window.pi.high
+    assert window.pi.high - window.pi.low < 0.2
+    json.dumps(monitor.summary(), allow_nan=False)

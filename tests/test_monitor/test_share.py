@@ -118,11 +118,11 @@ def coverage(pi, n, m, n_ood, *, runs, seed, prior=1.0):
 @pytest.mark.parametrize("n", [30, 300, 3000])
 @pytest.mark.parametrize("pi", [0.0, 0.01, 0.05, 0.2, 0.5])
 def test_coverage_with_the_reference_drawn_anew(pi, n):
-    """Nominal 0.95; 0.92 in 1,500 runs would be 5.3 standard errors below."""
-    assert coverage(pi, n, 2000, 800, runs=1500, seed=int(1000 * pi) + n).min() > 0.92
+    """Nominal 0.95; 0.915 in 500 runs would be 3.6 standard errors below."""
+    assert coverage(pi, n, 2000, 800, runs=500, seed=int(1000 * pi) + n).min() > 0.915
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pi", [0.0, 0.05, 0.3])
 def test_coverage_with_a_mixture_as_the_second_sample(pi):
-    assert coverage(pi, 500, 4000, 4000, runs=1500, seed=7, prior=0.25).min() > 0.92
+    assert coverage(pi, 500, 4000, 4000, runs=500, seed=7, prior=0.25).min() > 0.915

@@ -119,12 +119,14 @@ def unexplained(laws: Laws, f: Floats, control: Floats, delta: float) -> Floats:
     mean of a + b control.
     """
     c_p, c_u = float(laws.p @ control), float(laws.u @ control)
-    kappa = float(laws.u @ f - laws.p @ f) / (c_u - c_p)
+    gap = c_u - c_p
+    # A rule that rejects nothing has no control: then OOD inputs are not allowed for.
+    kappa = float(laws.u @ f - laws.p @ f) / gap if gap > 0.0 else 0.0
     rest = f - kappa * control
     rest = rest - float(laws.p @ rest)
     from_p, from_u = laws.margins(rest, delta / 2.0)
     end = abs(laws.rho_max - 1.0) * from_p + laws.rho_max * from_u
-    slope = max(0.0, (end - from_p) / (laws.rho_max * (c_u - c_p)))
+    slope = max(0.0, (end - from_p) / (laws.rho_max * gap)) if gap > 0.0 else 0.0
     return _scale(rest - from_p - slope * (control - c_p))
 
 
