@@ -9,7 +9,6 @@ NAMES = [
     "metrics_speed",
     "strategies_speed",
     "scores_memory",
-    "paper_tables",
     "ratio_speed",
     "ratio_quality",
     "decide_speed",

@@ -129,8 +129,8 @@ def test_csv_is_long_and_reads_back():
         "table": "t",
         "score": "ash_s",
         "column": r"a|b\c",
-        "mean": "1.0050",
-        "sd": "0.2500",
+        "mean": "1.005",
+        "sd": "0.25",
         "n": "3",
         "best": "1",
     }

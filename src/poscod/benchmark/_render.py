@@ -1,7 +1,6 @@
 """Tables as text: Markdown, LaTeX and CSV.
 
-Convention: two decimals, mean ± sd where there are several values; the best in bold (in CSV a column of its own is too much: plain
-numbers). Whatever a name contains is escaped for the language it is written in.
+Convention: two decimals, mean ± sd where there are several values; the best in bold; CSV is long, one number per line, not rounded. Whatever a name contains is escaped for the language it is written in.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
@@ -117,8 +116,8 @@ def _csv(table: Table) -> str:
     for names, cells in table.body:
         for column, value in zip(columns, cells, strict=True):
             if isinstance(value, TableCell):
-                sd = "" if math.isnan(value.sd) else f"{value.sd:.4f}"
-                writer.writerow([table.name, *names, column, f"{value.mean:.4f}", sd, value.n, int(value.best)])
+                sd = "" if math.isnan(value.sd) else f"{value.sd:.10g}"
+                writer.writerow([table.name, *names, column, f"{value.mean:.10g}", sd, value.n, int(value.best)])
             elif value is not None:
                 writer.writerow([table.name, *names, column, value, "", "", ""])
     return text.getvalue()
