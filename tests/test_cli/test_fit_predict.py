@@ -16,6 +16,8 @@ from poscod.cli._tables import open_table
 from test_cli._world import SIZES, columns_of, write_table
 
 CHOSEN = ["--target", "animal", "--id", "row", "--features", "größe", "--features", "width"]
+# Where it does not matter how g is learned.
+FAST = ["--ratio", "linear"]
 ADDED = ["label", "accept", "reason", "risk", "log_ratio", "score", "prediction"]
 
 
@@ -55,7 +57,10 @@ def test_npy_has_numbered_columns(shell, tables, tmp_path):
     labelled, traffic = columns_of("labelled"), columns_of("unlabelled")
     np.save(tmp_path / "known.npy", np.column_stack([labelled["größe"], labelled["width"], labelled["code"]]))
     np.save(tmp_path / "log.npy", np.column_stack([traffic["größe"], traffic["width"]]))
-    assert shell("fit", tmp_path / "known.npy", tmp_path / "log.npy", "--target", "2", "-o", tmp_path / "m").code == 0
+    assert (
+        shell("fit", tmp_path / "known.npy", tmp_path / "log.npy", "--target", "2", *FAST, "-o", tmp_path / "m").code
+        == 0
+    )
     assert shell("predict", tmp_path / "m", tmp_path / "log.npy", "-o", tmp_path / "out.npy").code == 0
     table = np.load(tmp_path / "out.npy", allow_pickle=False)
     assert table.dtype.names == ("0", "1", *ADDED)
@@ -103,7 +108,7 @@ def test_decisions_on_standard_output(model_file, tables, tmp_path):
 
 def test_json_is_one_document(shell, tables, tmp_path):
     model = tmp_path / "m.poscod"
-    fit = shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, "-o", model, "--json")
+    fit = shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, *FAST, "-o", model, "--json")
     document = json.loads(fit.out)
     assert document["classes"] == ["cat", "dog"]
     assert document["features"] == ["größe", "width"]
@@ -153,7 +158,18 @@ def test_options_reach_the_estimator(shell, tables, tmp_path):
 
 
 def test_all_columns_of_numbers_are_features_by_default(shell, tables, tmp_path):
-    words = ["--target", "animal", "--exclude", "logit_*", "--exclude", "code", "-o", tmp_path / "m.poscod", "--json"]
+    words = [
+        "--target",
+        "animal",
+        "--exclude",
+        "logit_*",
+        "--exclude",
+        "code",
+        *FAST,
+        "-o",
+        tmp_path / "m.poscod",
+        "--json",
+    ]
     run = shell("fit", f"{tables}/labelled.npz", f"{tables}/unlabelled.npz", *words)
     assert run.code == 0, run.err
     assert json.loads(run.out)["features"] == ["größe", "width", "features"]
@@ -162,7 +178,7 @@ def test_all_columns_of_numbers_are_features_by_default(shell, tables, tmp_path)
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npz"])
 def test_an_embedding_is_a_column_of_lists(shell, tables, tmp_path, suffix):
-    words = ["--target", "animal", "--embedding", "features", "-o", tmp_path / "m.poscod"]
+    words = ["--target", "animal", "--embedding", "features", *FAST, "-o", tmp_path / "m.poscod"]
     assert shell("fit", f"{tables}/labelled{suffix}", f"{tables}/unlabelled{suffix}", *words).code == 0
     assert POSCOD.load(tmp_path / "m.poscod").n_features_in_ == 2
     assert shell("predict", tmp_path / "m.poscod", f"{tables}/ood{suffix}", "-o", tmp_path / f"out{suffix}").code == 0
@@ -182,7 +198,7 @@ def test_a_classifier_that_lives_elsewhere(shell, tables, tmp_path, option, targ
         files[name] = write_table(tmp_path / f"{name}.parquet", columns)
     glob = "logit_*" if option == "--logits" else "p_*"
     classes = ["--classes", "0,1"] if target == "code" else []
-    words = ["--target", target, option, glob, *classes, "--embedding", "features", "-o", tmp_path / "m.poscod"]
+    words = ["--target", target, option, glob, *classes, "--embedding", "features", *FAST, "-o", tmp_path / "m.poscod"]
     run = shell("fit", files["labelled"], files["unlabelled"], *words)
     assert run.code == 0, run.err
     assert "its logits are given" in run.out
@@ -206,6 +222,7 @@ def test_logits_as_one_column_of_lists(shell, tmp_path):
         tmp_path / "unlabelled.npz",
         "--logits",
         "z",
+        *FAST,
         "-o",
         tmp_path / "m.poscod",
     ]
