@@ -104,3 +104,11 @@ def test_pages_do_not_speak_of_files_that_are_not_there():
         assert path.is_file(), f"{page.name} names {match.group(1)}"
         if match.group(2):
             assert f"def {match.group(2)}(" in path.read_text(encoding="utf-8"), f"{page.name} names {match.group(0)}"
+
+
+def test_the_map_shows_every_folder_and_public_file():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    units = {path.name + "/" for path in pages.SOURCE.iterdir() if (path / "__init__.py").is_file()}
+    units |= {path.name for path in pages.SOURCE.glob("[!_]*.py")}
+    assert len(units) >= 15
+    assert {unit for unit in units if f"-- {unit}" not in text} == set()
