@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from poscod._validation import check_choice
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, reject_label_of
 from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import Inputs, add_input_options
 from poscod.cli._models import promise
 from poscod.cli._tables import check_output, open_table
@@ -31,6 +32,7 @@ EXAMPLES = (
     "poscod fit labelled.parquet unlabelled.parquet --target label -o model.poscod",
     "poscod fit known.csv log.csv --target class --features 'f_*' --alpha 0.3 --tpr-min 0.9 -o model.poscod",
     "poscod fit held_out.npz log.npz --target label --logits logits --embedding features -o model.poscod",
+    "poscod fit labelled/ traffic/ --target label --logits 'logit_*' --ratio linear --engine dask -o model.poscod",
 )
 
 
@@ -84,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of labelled rows kept from the classifier, or a number of folds (default: 0.5)",
     )
     how.add_argument("--seed", type=int, default=0, help="seed of the random splits (default: 0)")
+    add_engine_options(parser, sample=True)
     add_output_options(parser)
 
 
@@ -101,6 +104,9 @@ def run(args: argparse.Namespace) -> None:
         )
     classifier = check_choice(args.classifier, "--classifier", CLASSIFIERS)()
     ratio = check_choice(args.ratio, "--ratio", RATIOS)()
+    if on_dask(args):
+        with open_cluster(args, console) as cluster:
+            return _run_dask(args, console, classifier, ratio, cluster)
     labelled, unlabelled = open_table(args.labelled), open_table(args.unlabelled)
     inputs = Inputs.choose(args, labelled)
     X = inputs.read(labelled)
@@ -108,12 +114,33 @@ def run(args: argparse.Namespace) -> None:
     traffic = inputs.read(unlabelled)
     y = inputs.labels(labelled)
     _refuse_copies(X, traffic, args)
+    model = _model(args, classifier, ratio, y, inputs)
+    with console.working("fitting"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PoscodWarning)
+        model.fit(X, y, X_unlabeled=traffic)
+    return _finish(args, console, model, inputs, (len(y), len(traffic)), caught)
+
+
+def _run_dask(args: argparse.Namespace, console: Console, classifier: Any, ratio: Any, cluster: Any) -> None:
+    """Fit and save a model on a cluster."""
+    labelled, unlabelled = FrameTable(args.labelled, cluster), FrameTable(args.unlabelled, cluster)
+    inputs = Inputs.choose(args, labelled)
+    y = inputs.labels(labelled)
+    model = _model(args, classifier, ratio, y, inputs)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PoscodWarning)
+        model, inputs = fit_on_dask(args, model, inputs, (labelled, unlabelled), y, cluster)
+    _finish(args, console, model, inputs, (len(y), unlabelled.count(inputs)), caught)
+
+
+def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any], inputs: Inputs) -> POSCOD:
+    """Return the model that the options ask for."""
     classes = _classes(y, inputs)
     if inputs.logits and args.classifier != "logistic":
         raise InvalidInputError(
             "--classifier trains a classifier, and --logits or --probabilities bring one: choose one."
         )
-    model = POSCOD(
+    return POSCOD(
         classifier,
         ratio,
         alpha=args.alpha,
@@ -125,12 +152,15 @@ def run(args: argparse.Namespace) -> None:
         reject_label=reject_label_of(args.reject_label, classes),
         random_state=args.seed,
     )
-    with console.working("fitting"), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", PoscodWarning)
-        model.fit(X, y, X_unlabeled=traffic)
+
+
+def _finish(
+    args: argparse.Namespace, console: Console, model: POSCOD, inputs: Inputs, n: tuple[int, int], caught: Any
+) -> None:
+    """Save the model and tell what was learned."""
     model.columns_ = inputs.record()
     found = [str(w.message) for w in caught if issubclass(w.category, PoscodWarning)] + _findings(model)
-    document = _document(model, inputs, (len(y), len(traffic)), args)
+    document = _document(model, inputs, n, args)
     model.save(args.output)
     console.answer({**document, "warnings": found}, *_story(model, document, found))
 

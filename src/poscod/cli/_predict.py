@@ -18,6 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._engine import FrameTable, add_engine_options, on_dask, open_cluster, predict_on_dask
 from poscod.cli._inputs import Inputs
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._tables import Table, TableWriter, check_output, listed, open_table
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only-decisions", action="store_true", help="do not copy the columns of the input (the id column is kept)"
     )
     parser.add_argument("--prefix", default="", metavar="TEXT", help="put before the names of the added columns")
+    add_engine_options(parser)
     add_output_options(parser)
 
 
@@ -51,6 +53,14 @@ def run(args: argparse.Namespace) -> None:
     """Decide on the rows of a table."""
     console = Console.of(args)
     check_output(args.output, [args.model, args.table])
+    if on_dask(args):
+        with open_cluster(args, console) as cluster:
+            model, lazy = load_model(args), FrameTable(args.table, cluster)
+            chosen = Inputs.of_model(model, lazy)
+            chosen.check(lazy)
+            return _tell(
+                args, console, predict_on_dask(model, lazy, chosen, _kept(lazy, chosen, args), args, decision_columns)
+            )
     model, table = load_model(args), open_table(args.table)
     inputs = Inputs.of_model(model, table)
     inputs.check(table)
@@ -63,7 +73,12 @@ def run(args: argparse.Namespace) -> None:
             file.write({**{name: block.raw(name) for name in kept}, **{args.prefix + k: v for k, v in added.items()}})
             reasons.update(decisions.reason.tolist())
             advance(block.n_rows)
-    total, accepted = sum(reasons.values()), reasons["accepted"]
+    return _tell(args, console, reasons)
+
+
+def _tell(args: argparse.Namespace, console: Console, reasons: Counter[str]) -> None:
+    """Say how many rows were accepted."""
+    total, accepted = sum(reasons[reason] for reason in REASONS), reasons["accepted"]
     counts = {reason: reasons[reason] for reason in REASONS}
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if reason != "accepted")
     console.answer(

@@ -35,10 +35,13 @@ class DaskActivations:
         Output of the last layer.
     features : dask Array of shape (n, d), default=None
         Input of the last layer, in the same chunks of rows.
+    table : bool, default=False
+        Whether the features are columns of a table, each with a unit of its own, as in `poscod.Activations`.
     """
 
     logits: Any
     features: Any = None
+    table: bool = False
 
 
 @dataclass(frozen=True)
@@ -286,12 +289,12 @@ def _network_chunks(X: DaskActivations, name: str, cluster: Cluster) -> Chunks:
             f"{name}.features and {name}.logits must have the same chunks of rows, got {features.lengths} and "
             f"{logits.lengths}: rechunk one of them."
         )
-    parts = (call(a, b) for a, b in zip(logits.parts, features.parts, strict=True))
-    return Chunks(tuple(parts), logits.lengths, _network(logits.like, features.like))
+    parts = (call(a, b, X.table) for a, b in zip(logits.parts, features.parts, strict=True))
+    return Chunks(tuple(parts), logits.lengths, _network(logits.like, features.like, X.table))
 
 
-def _network(logits: Any, features: Any = None) -> Activations:
-    return Activations(features, logits)
+def _network(logits: Any, features: Any = None, table: bool = False) -> Activations:
+    return Activations(features, logits, table=table)
 
 
 def _lengths(X: Any, name: str, cluster: Cluster) -> tuple[int, ...]:

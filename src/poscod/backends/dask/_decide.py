@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import os
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -102,6 +103,26 @@ def write_decisions(
     store it is complete when this function returns.
     """
     check_is_fitted(model, "threshold_")
+    with Cluster() if cluster is None else nullcontext(cluster) as running:
+        return write_parquet(decide(model, X, keep=keep, cluster=running), path, running)["rows"]
+
+
+def write_parquet(table: Any, path: str | os.PathLike[str], cluster: Cluster, *, count: str = "reason") -> Counter[str]:
+    """Write a lazy table as a folder of Parquet files, as `write_decisions` says.
+
+    Parameters
+    ----------
+    table : dask DataFrame
+    path : str or path-like
+    cluster : Cluster
+    count : str, default="reason"
+        Column whose values are counted.
+
+    Returns
+    -------
+    counts : Counter
+        Rows under "rows", and how often each value of the column occurs.
+    """
     store, target = require("fsspec.core", extra=EXTRA, feature=FEATURE).url_to_fs(os.fspath(path))
     local = "file" in (store.protocol if isinstance(store.protocol, (list, tuple)) else (store.protocol,))
     if store.exists(target):
@@ -111,19 +132,17 @@ def write_decisions(
             f"cannot write {path}: the folder {Path(target).parent} does not exist; create it first."
         )
     folder = str(Path(target).with_name(f".{Path(target).name}.{secrets.token_hex(6)}.tmp")) if local else target
-    with Cluster() if cluster is None else nullcontext(cluster) as running:
-        table = decide(model, X, keep=keep, cluster=running)
-        write = dask().delayed(_write, pure=False)
-        store.makedirs(folder, exist_ok=True)
-        try:
-            parts = [write(part, store, folder, index) for index, part in enumerate(table.to_delayed())]
-            rows = int(running.reduce(parts, sum, "decisions"))
-            if local:
-                Path(folder).rename(target)
-        except BaseException:
-            store.rm(folder, recursive=True)
-            raise
-    return rows
+    write = dask().delayed(_write, pure=False)
+    store.makedirs(folder, exist_ok=True)
+    try:
+        parts = [write(part, store, folder, index, count) for index, part in enumerate(table.to_delayed())]
+        counts: Counter[str] = cluster.reduce(parts, _sum_counts, "decisions")
+        if local:
+            Path(folder).rename(target)
+    except BaseException:
+        store.rm(folder, recursive=True)
+        raise
+    return counts
 
 
 def decider(model: POSCOD) -> POSCOD:
@@ -195,7 +214,11 @@ def _empty(model: POSCOD) -> Any:
     return one.to_pandas().iloc[:0]
 
 
-def _write(frame: Any, store: Any, folder: str, index: int) -> int:
+def _sum_counts(parts: list[Counter[str]]) -> Counter[str]:
+    return sum(parts, Counter())
+
+
+def _write(frame: Any, store: Any, folder: str, index: int, count: str) -> Counter[str]:
     """Write one chunk under its number; the name that readers look for appears when the file is complete."""
     name, draft = f"{folder}/part-{index:06d}.parquet", f"{folder}/.part-{index:06d}.{secrets.token_hex(6)}.tmp"
     with store.open(draft, "wb") as file:
@@ -203,7 +226,7 @@ def _write(frame: Any, store: Any, folder: str, index: int) -> int:
     if store.exists(name):
         store.rm(name)
     store.mv(draft, name)
-    return len(frame)
+    return Counter({**frame[count].value_counts().to_dict(), "rows": len(frame)})
 
 
 def _knows_lengths(X: Any) -> bool:

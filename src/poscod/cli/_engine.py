@@ -1,0 +1,217 @@
+"""``--engine dask``: the same commands on tables beyond one memory.
+
+Convention: tables are Parquet files, folders of them or locations of any fsspec store; columns are chosen by the same code as for other
+tables; the model file is the same. A table of decisions is a folder of Parquet files, one per chunk, in the order of the rows.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poscod._optional import require
+from poscod._validation import check_choice
+from poscod.cli._arrow import sentences
+from poscod.cli._columns import Column, Rows, Table
+from poscod.cli._console import Console
+from poscod.cli._inputs import Inputs, _log_probabilities
+from poscod.estimator import POSCOD
+from poscod.exceptions import InvalidInputError
+from poscod.ratio import CorrectedSigmoid
+
+ENGINES: dict[str, str] = {"memory": "this process", "dask": "a Dask cluster"}
+"""Where a command computes."""
+
+_KINDS = {"f": "number", "i": "number", "u": "number", "b": "bool"}
+
+
+def add_engine_options(parser: argparse.ArgumentParser, *, sample: bool = False) -> None:
+    """Add ``--engine`` and what goes with it.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    sample : bool, default=False
+        Whether the command fits and may need a sample.
+    """
+    group = parser.add_argument_group("beyond one memory")
+    group.add_argument(
+        "--engine", default="memory", help="memory, or dask for Parquet files of any size (default: memory)"
+    )
+    group.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="running Dask scheduler, e.g. tcp://10.0.0.5:8786 (default: a cluster of local processes)",
+    )
+    group.add_argument(
+        "--workers", type=int, metavar="N", help="processes of a local cluster (default: all processors)"
+    )
+    if sample:
+        group.add_argument(
+            "--sample-rows",
+            type=int,
+            metavar="N",
+            help="with dask, train what needs its rows in one memory (a classifier, --ratio strong) on so many rows drawn at random",
+        )
+
+
+def on_dask(args: argparse.Namespace) -> bool:
+    """Tell whether a command runs on Dask, and refuse options that then mean nothing."""
+    engine = check_choice(args.engine, "--engine", {name: name for name in ENGINES})
+    if engine == "memory":
+        given = [n for n in ("scheduler", "workers", "sample_rows") if getattr(args, n, None) is not None]
+        if given:
+            raise InvalidInputError(
+                f"--{given[0].replace('_', '-')} belongs to --engine dask: add it, or leave both out."
+            )
+    if engine == "dask" and getattr(args, "output", None) == "-":
+        raise InvalidInputError("--engine dask writes a folder of Parquet files: give its name instead of -.")
+    return engine == "dask"
+
+
+def open_cluster(args: argparse.Namespace, console: Console) -> Any:
+    """Return the cluster that the options ask for; progress where the console shows any."""
+    from poscod.backends.dask import Cluster
+
+    return Cluster(address=args.scheduler, n_workers=args.workers, progress=console.live)
+
+
+class FrameTable(Table):
+    """Parquet files as a Dask frame, with the columns of a table.
+
+    Parameters
+    ----------
+    path : str
+        File, folder, glob or URL.
+    cluster : Cluster
+    """
+
+    def __init__(self, path: str, cluster: Any) -> None:
+        frames = require("dask.dataframe", extra="dask", feature="--engine dask")
+        if "://" not in path and not Path(path).exists() and "*" not in path:
+            raise InvalidInputError(f"{path} does not exist: --engine dask reads Parquet files and folders of them.")
+        with sentences(Path(path), "Parquet"):
+            self.frame = frames.read_parquet(path)
+        meta = self.frame._meta
+        kinds = [_KINDS.get(str(getattr(dtype, "kind", "O")), "text") for dtype in meta.dtypes]
+        super().__init__(Path(path), [Column(str(n), k) for n, k in zip(meta.columns, kinds, strict=True)], None)
+        self._cluster = cluster
+
+    def read(self, columns: Sequence[str] | None = None) -> Rows:
+        """Bring some columns of all rows here, such as the labels."""
+        names = self.need(self.columns if columns is None else columns)
+        parts = self._cluster.collect(self.frame[names].to_delayed(), "columns")
+        values = {name: np.concatenate([part[name].to_numpy() for part in parts]) for name in names}
+        return Rows(values, sum(len(part) for part in parts), self.path)
+
+    def count(self, inputs: Inputs) -> int:
+        """Return the number of rows."""
+        from poscod.backends.dask._chunks import as_vector
+
+        return len(as_vector(self.frame[inputs.names[0]], "rows", self._cluster))
+
+    def rows(self, inputs: Inputs) -> Any:
+        """Return the input of a model, lazily: a Dask array, or `DaskActivations` with an outside classifier."""
+        from poscod.backends.dask import DaskActivations
+
+        inputs.check(self)
+        features = self._array(inputs.features) if inputs.features else None
+        if not inputs.logits:
+            return features
+        logits = self._array(inputs.logits)
+        if inputs.probabilities:
+            logits = logits.map_blocks(_logs, str(self.path), dtype=np.float64)
+        return DaskActivations(logits, features, table=inputs.table)
+
+    def _array(self, names: Sequence[str]) -> Any:
+        array = self.frame[list(names)].to_dask_array()
+        return array if array.dtype == np.float32 else array.astype(np.float64)
+
+
+def _logs(values: Any, source: str) -> Any:
+    return _log_probabilities(values, Rows({}, len(values), source))
+
+
+def fit_on_dask(
+    args: argparse.Namespace, model: Any, inputs: Inputs, tables: tuple[FrameTable, FrameTable], y: Any, cluster: Any
+) -> tuple[POSCOD, Inputs]:
+    """Fit a model on Dask tables.
+
+    Parameters
+    ----------
+    args : argparse.Namespace
+    model : POSCOD
+    inputs : Inputs
+    tables : pair of FrameTable
+        Labelled rows and traffic.
+    y : ndarray
+        Labels.
+    cluster : Cluster
+
+    Returns
+    -------
+    model : POSCOD
+        Fitted.
+    inputs : Inputs
+        With the numbers per row.
+    """
+    from poscod.backends.dask import fit
+
+    if args.ratio == "linear":
+        # Choosing a penalty by folds needs the rows in one memory; so many rows need none.
+        model = model.set_params(ratio=CorrectedSigmoid("paper"))
+    X, traffic = (table.rows(inputs) for table in tables)
+    fitted = fit(model, X, y, traffic, cluster=cluster, sample_rows=args.sample_rows)
+    return fitted, replace(inputs, n_features=len(inputs.features), n_logits=len(inputs.logits))
+
+
+def predict_on_dask(
+    model: POSCOD, table: FrameTable, inputs: Inputs, kept: list[str], args: argparse.Namespace, columns_of: Any
+) -> Counter[str]:
+    """Decide on the rows of a Dask table and write a folder of Parquet files.
+
+    Parameters
+    ----------
+    model : POSCOD
+    table : FrameTable
+    inputs : Inputs
+    kept : list of str
+        Columns of the input that are written, too.
+    args : argparse.Namespace
+    columns_of : callable
+        Decisions, inputs and reject label to columns.
+
+    Returns
+    -------
+    counts : Counter
+        How often each reason occurs, and "rows".
+    """
+    from poscod.backends.dask._decide import decider, write_parquet
+
+    dask = require("dask", extra="dask", feature="--engine dask")
+    shared = dask.delayed((decider(model), inputs, kept, args.prefix, columns_of), pure=False, traverse=False)
+    sample = table.frame._meta_nonempty[list(dict.fromkeys([*kept, *inputs.names]))]
+    lazy = table.frame[list(sample.columns)].map_partitions(
+        _decide_part, shared, meta=sample[:0], enforce_metadata=False
+    )
+    return write_parquet(lazy, args.output, table._cluster, count=f"{args.prefix}reason")
+
+
+def _decide_part(frame: Any, shared: tuple[Any, ...]) -> Any:
+    """Decide on one chunk; the order and the index of the rows stay."""
+    model, inputs, kept, prefix, columns_of = shared
+    block = Rows({name: frame[name].to_numpy() for name in inputs.names}, len(frame), "the table")
+    if not len(frame):
+        return frame[kept].assign(**{f"{prefix}reason": ""})
+    added = columns_of(model.decide(inputs.rows(block)), inputs, model.reject_label)
+    pandas = require("pandas", extra="dask", feature="--engine dask")
+    named = {prefix + name: values for name, values in added.items()}
+    return pandas.concat([frame[kept], pandas.DataFrame(named, index=frame.index)], axis=1)

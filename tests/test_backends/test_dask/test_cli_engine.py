@@ -1,0 +1,123 @@
+"""The shell on a cluster: the same model and the same decisions as in this process."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from poscod import POSCOD, Activations
+from poscod.cli import main
+from poscod.ratio import CorrectedSigmoid
+
+pytestmark = [
+    pytest.mark.usefixtures("time_limit"),
+    pytest.mark.filterwarnings(
+        "ignore:The inplace keyword in DataFrame:DeprecationWarning"
+    ),  # dask 2026.8 on pandas 3.1
+]
+NAMES = np.array(["cat", "dog", "owl"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, world):
+    place = tmp_path_factory.mktemp("tables")
+    for name, n, pi, seed in (("labelled", 300, 0.0, 1), ("traffic", 360, 0.3, 2)):
+        X, y = world(n, pi=pi, seed=seed)
+        frame = pd.DataFrame(X, columns=["f_0", "f_1", "f_2", "f_3"]).assign(key=[f"{name}-{i}" for i in range(n)])
+        for k, label in enumerate(NAMES):
+            frame[f"logit_{label}"] = 2.0 * X[:, k]
+        if name == "labelled":
+            frame["animal"] = NAMES[y]
+        (place / name).mkdir()
+        for index, start in enumerate(range(0, n, 120)):
+            frame[start : start + 120].to_parquet(place / name / f"part-{index}.parquet", index=False)
+        frame.to_parquet(place / f"{name}.parquet", index=False)
+    return place
+
+
+@pytest.fixture
+def engine(inline, monkeypatch):
+    """Run --engine dask in this process."""
+    monkeypatch.setattr("poscod.cli._fit.open_cluster", lambda *_: nullcontext(inline))
+    monkeypatch.setattr("poscod.cli._predict.open_cluster", lambda *_: nullcontext(inline))
+    return ["--engine", "dask"]
+
+
+@pytest.fixture(scope="module")
+def fitted(folder, inline):
+    options = ["--logits", "logit_*", "--features", "f_*", "--target", "animal", "--id", "key", "--ratio", "linear"]
+    words = ["--engine", "dask", "--tpr-min", "0.9", "--quiet"]
+    target = folder / "model.poscod"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("poscod.cli._fit.open_cluster", lambda *_: nullcontext(inline))
+        assert main(["fit", f"{folder}/labelled", f"{folder}/traffic", *options, *words, "-o", str(target)]) == 0
+    return target
+
+
+def test_fit_gives_the_model_of_one_memory(folder, fitted):
+    known, traffic = (pd.read_parquet(folder / f"{name}.parquet") for name in ("labelled", "traffic"))
+    rows = [
+        Activations(f.filter(like="f_").to_numpy(), f.filter(like="logit_").to_numpy(), table=True)
+        for f in (known, traffic)
+    ]
+    model = POSCOD(ratio=CorrectedSigmoid("paper"), tpr_min=0.9, random_state=0)
+    expected = model.fit(rows[0], np.searchsorted(NAMES, known["animal"].to_numpy()), X_unlabeled=rows[1])
+    found = POSCOD.load(fitted)
+    assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
+    assert found.ood_prior_ == pytest.approx(expected.ood_prior_, rel=1e-8)
+    assert found.columns_["classes"] == NAMES.tolist()
+
+
+def test_predict_gives_the_decisions_of_one_memory(folder, fitted, client, capsys):
+    model, engine = fitted, ["--engine", "dask", "--scheduler", client.scheduler_info()["address"]]
+    one, many = folder / "one.parquet", folder / "many.parquet"
+    assert main(["predict", str(model), f"{folder}/traffic.parquet", "-o", str(one), "--json"]) == 0
+    expected = json.loads(capsys.readouterr().out)
+    assert main(["predict", str(model), f"{folder}/traffic", "-o", str(many), "--json", *engine]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["reasons"] == expected["reasons"]
+    assert found["rows"] == 360
+    files = sorted(many.iterdir())
+    assert len(files) == 3
+    table = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+    pd.testing.assert_frame_equal(table, pd.read_parquet(one), rtol=1e-9, check_dtype=False)
+    assert table["key"].tolist() == [f"traffic-{i}" for i in range(360)]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--engine", "spark"], "--engine must be one of"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler belongs to --engine dask"),
+        (["--engine", "dask", "-o", "-"], "give its name instead of -"),
+    ],
+)
+def test_bad_options_end_in_one_sentence(folder, fitted, capsys, words, sentence):
+    target = [] if "-o" in words else ["-o", str(folder / "x.parquet")]
+    assert main(["predict", str(fitted), f"{folder}/traffic", *target, *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_what_cannot_be_done_is_said(folder, engine, capsys):
+    fit = [
+        "fit",
+        f"{folder}/labelled",
+        f"{folder}/traffic",
+        "--target",
+        "animal",
+        "-o",
+        str(folder / "x.poscod"),
+        *engine,
+    ]
+    assert main([*fit, "--features", "f_*"]) == 2
+    assert "needs its rows in one memory" in capsys.readouterr().err
+    assert main([*fit, "--features", "f_*", "--ratio", "linear"]) == 2
+    assert "classifier must be fitted already" in capsys.readouterr().err
+    assert main([*fit[:1], f"{folder}/nowhere", *fit[2:]]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert main([*fit, "--features", "f_*", "--ratio", "linear", "--sample-rows", "5000", "--quiet"]) == 0
+    assert POSCOD.load(folder / "x.poscod").classes_.tolist() == NAMES.tolist()
