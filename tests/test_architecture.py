@@ -60,6 +60,7 @@ WITHIN_LAYER = {
     ("_files", "_validation"),
     ("_fitting", "_inputs"),
     ("_comparison", "_evaluation"),
+    ("_comparison", "_inputs"),
     ("persist", "_codec"),
     ("persist", "_inputs"),
     ("estimator", "_inputs"),

@@ -8,22 +8,31 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.frozen import FrozenEstimator
 
 from poscod._evaluation import Evaluation, UnlabeledEvaluation, estimate_share, evaluate, evaluate_unlabeled
+from poscod._inputs import NetworkHead, n_rows, take, view
 from poscod._validation import Floats, check_number
+from poscod.activations import Activations
 from poscod.decision import Decisions
+from poscod.exceptions import PoscodWarning
 from poscod.metrics import Interval, binomial_interval
 from poscod.metrics._intervals import mean_loss_interval
 from poscod.problem import ScodProblem
+from poscod.ratio import diagnose
+from poscod.ratio._diagnose import Diagnosis
 from poscod.selector import CalibrationArrays
 from poscod.strategies import rejection_score, sirc, sirc_parameters
 
 # Second score of SIRC is g itself, as in the paper; beyond e^300 its square, which the spread needs, overflows.
 _LARGEST_LOG = 300.0
+# Rows of each side that the ratio is diagnosed on: enough for every check, and the default ratio is slow.
+_DIAGNOSED = 5000
 
 Score = Callable[[Any], Floats]
 """From anything with columns ``risk`` and ``log_ratio`` to a rejection score."""
@@ -136,6 +145,44 @@ def read_sample(
         prior = estimate_share(known.log_ratio, traffic.log_ratio, level)
     arrays = model._arrays(model.problem_)
     return Sample(known, loss, ood, traffic, prior, arrays, model._alpha(), level, model._zero_one())
+
+
+def check_ratio(model: Any, X: Any, y: Any, X_unlabeled: Any, *, level: float = 0.95) -> Diagnosis | None:
+    """Check a model's g on fresh rows.
+
+    Parameters
+    ----------
+    model : POSCOD
+        Fitted.
+    X, y : rows and labels
+        Fresh ID rows.
+    X_unlabeled : rows
+        Fresh traffic.
+    level : float in (0, 1), default=0.95
+
+    Returns
+    -------
+    diagnosis : Diagnosis or None
+        Of `poscod.ratio.diagnose` on at most some thousand rows of each kind; None where there is no ratio, or too few rows.
+    """
+    few = min(n_rows(X), n_rows(X_unlabeled)) < 2
+    if model.ratio_ is None or few or not 0.0 <= model.ood_prior_ <= 1.0:
+        return None
+    known, traffic = (
+        view(model.classifier_, _some(rows), with_features=model.uses_features_) for rows in (X, X_unlabeled)
+    )
+    if isinstance(model.classifier_, NetworkHead | FrozenEstimator):
+        # Only an outside classifier may have been trained on rows that are called fresh; labels tell.
+        codes = np.searchsorted(model.classes_, _some(np.asarray(y)))
+        known = Activations(known.features, known.logits, codes, table=known.table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
+        return diagnose(model.ratio_, known, traffic, level=level)
+
+
+def _some(X: Any) -> Any:
+    step = -(-n_rows(X) // _DIAGNOSED)
+    return X if step <= 1 else take(X, np.arange(0, n_rows(X), step))
 
 
 def own_rule(model: Any) -> Competitor:

@@ -13,24 +13,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Sample, read_sample
+from poscod._comparison import Sample, check_ratio, read_sample
 from poscod._files import replacing
-from poscod._inputs import NetworkHead, view
-from poscod.activations import Activations
 from poscod.cli._console import Console, add_output_options, percent, plain
 from poscod.cli._fresh import add_fresh_options, read_fresh
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._rules import compare_rules, long_table, rules_table
 from poscod.cli._tables import FORMATS, TableWriter, check_output
 from poscod.estimator import POSCOD
-from poscod.exceptions import InvalidInputError, PoscodWarning
-from poscod.ratio import diagnose
+from poscod.exceptions import InvalidInputError
 from poscod.report._words import FINDINGS
 
 EXAMPLES = (
@@ -61,27 +57,17 @@ def run(args: argparse.Namespace) -> None:
             model, rows["id"], y, rows.get("ood"), rows.get("unlabelled"), pi=args.pi, level=args.level
         )
         rules = compare_rules(model, sample)
-        findings = _findings(model, rows, y)
+        findings = _findings(model, rows, y, args.level)
     document = _document(model, sample, rules, findings, args)
     if args.output:
         _write(Path(args.output), document, rules)
     console.answer(document, *_story(document, rules, sample), *([f"Written: {args.output}"] if args.output else []))
 
 
-def _findings(model: POSCOD, rows: dict[str, Any], y: Any) -> list[str]:
+def _findings(model: POSCOD, rows: dict[str, Any], y: Any, level: float) -> list[str]:
     """Check g on fresh rows and return what was found in words."""
-    if "unlabelled" not in rows or model.ratio_ is None:
-        return []
-    known, traffic = (
-        view(model.classifier_, rows[name], with_features=model.uses_features_) for name in ("id", "unlabelled")
-    )
-    if isinstance(model.classifier_, NetworkHead):
-        # Only an outside classifier may have been trained on rows that are called fresh; then its labels tell.
-        known = Activations(known.features, known.logits, np.searchsorted(model.classes_, y), table=known.table)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
-        found = diagnose(model.ratio_, known, traffic)
-    return [FINDINGS.get(name, name) for name in found["findings"]]
+    found = check_ratio(model, rows["id"], y, rows["unlabelled"], level=level) if "unlabelled" in rows else None
+    return [] if found is None else [FINDINGS[name] for name in found["findings"]]
 
 
 def _document(

@@ -7,17 +7,13 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Measured, Sample, keeps_tpr, measure, required_tpr, rules_of
-from poscod._inputs import n_rows, take, view
-from poscod.activations import Activations
+from poscod._comparison import Measured, Sample, check_ratio, keeps_tpr, measure, required_tpr, rules_of
 from poscod.decision import REASONS, Decisions
-from poscod.exceptions import PoscodWarning
 from poscod.metrics import Interval
 from poscod.metrics._intervals import mean_loss_interval
 from poscod.plot import (
@@ -28,11 +24,7 @@ from poscod.plot import (
     ScoreDistributionDisplay,
 )
 from poscod.plot._plane import plane_window
-from poscod.ratio import diagnose
 from poscod.risk import reliability
-
-# Rows of each side that the ratio is diagnosed on: enough for every check, and the default ratio is slow.
-_DIAGNOSED = 5000
 
 
 def model_section(model: Any) -> dict[str, Any]:
@@ -154,15 +146,8 @@ def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) 
         "here": sample.prior,
         "diagnosis": None,
     }
-    if X_unlabeled is not None and min(n_rows(X), n_rows(X_unlabeled)) >= 2 and 0.0 <= model.ood_prior_ <= 1.0:
-        known, traffic = (
-            view(model.classifier_, _some(rows), with_features=model.uses_features_) for rows in (X, X_unlabeled)
-        )
-        codes = np.searchsorted(model.classes_, _some(np.asarray(y)))
-        labelled = Activations(known.features, known.logits, codes, table=known.table)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
-            found["diagnosis"] = dict(diagnose(model.ratio_, labelled, traffic, level=sample.level))
+    if X_unlabeled is not None:
+        found["diagnosis"] = check_ratio(model, X, y, X_unlabeled, level=sample.level)
     return found
 
 
@@ -223,11 +208,6 @@ def _rates(measured: Measured) -> dict[str, Any]:
         "free_fpr_upper": None if free is None else free.fpr.upper_any_prior,
         "free_risk": None if free is None else free.risk,
     }
-
-
-def _some(X: Any) -> Any:
-    step = -(-n_rows(X) // _DIAGNOSED)
-    return X if step <= 1 else take(X, np.arange(0, n_rows(X), step))
 
 
 def _name(estimator: Any) -> str:
