@@ -49,6 +49,7 @@ def curve(history, key="validation_loss"):
     return [row[key] for row in history]
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_loss_curve_of_one(whole, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -60,7 +61,7 @@ def test_two_processes_have_the_loss_curve_of_one(whole, tmp_path):
         )
         for rank in (0, 1)
     ]
-    assert [process.wait(timeout=120) for process in team] == [0, 0]
+    assert [process.wait(timeout=600) for process in team] == [0, 0]
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert first == second
     for key in ("loss", "validation_loss", "ood_prior"):
@@ -71,7 +72,7 @@ def test_two_processes_have_the_loss_curve_of_one(whole, tmp_path):
 def test_killed_and_continued_ends_where_it_would_have_ended(whole, tmp_path):
     path = tmp_path / "run.npz"
     process = start({"checkpoint": str(path), "epochs": 10**6})
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 600  # a busy machine takes long to import torch
     done = 0
     while done < 3:
         assert process.poll() is None
