@@ -127,7 +127,10 @@ def serve() -> Iterator[Callable[..., Running]]:
 @pytest.fixture(scope="module")
 def server(model_file: Path) -> Iterator[Running]:
     """One server for all tests of a module that leave it as it is."""
-    running = Running(model_file, Settings(max_body_bytes=200_000, max_rows=1000, body_seconds=1.5, drain_seconds=0.0))
+    running = Running(
+        model_file,
+        Settings(max_body_bytes=200_000, max_rows=1000, body_seconds=1.5, request_seconds=60.0, drain_seconds=0.0),
+    )
     yield running
     running.stop()
 

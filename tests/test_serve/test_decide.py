@@ -199,3 +199,75 @@ def test_a_failing_joint_call_refuses_only_the_guilty(serve, model_file):
     assert [isinstance(answer, bytes) for answer in answers] == [True, False, True]
     assert answers[1].status == 422
     assert "thirteen" in answers[1].sentence
+
+
+def record(**parts) -> dict:
+    """What `poscod fit` leaves in a model file about the columns it has read."""
+    return {"features": [], "logits": [], "probabilities": False, "table": False, "classes": [], "n_features": 0, "n_logits": 0, **parts}  # fmt: skip
+
+
+def test_a_table_model_of_the_shell_knows_its_columns(serve, model_file, folder):
+    model = POSCOD.load(model_file)
+    model.columns_ = record(features=["width", "height"], n_features=2)
+    model.save(folder / "shell.poscod")
+    running = serve(folder / "shell.poscod")
+    expected = model.decide(ROWS)
+    width, height = np.transpose(ROWS).tolist()
+    for body in (
+        {"rows": ROWS},
+        {"columns": {"height": height, "width": width}},
+        {"records": [{"height": h, "width": w} for w, h in ROWS]},
+    ):
+        answer = running.client.post("/v1/decide", json=body)
+        assert answer.status_code == 200, answer.text
+        assert_same(answer.json()["decisions"], expected)
+    for bad in ({"columns": {"width": ["a"], "height": [1]}}, {"columns": {"width": [1, 2], "height": [1]}}):
+        assert running.client.post("/v1/decide", json=bad).status_code == 422
+    example = running.app.openapi()["paths"]["/v1/decide"]["post"]["requestBody"]["content"]["application/json"]
+    assert len(example["schema"]["oneOf"]) == 3
+
+
+def test_an_outside_classifier_of_the_shell_with_probabilities_and_names(serve, folder):
+    from poscod.ratio import CorrectedSigmoid
+
+    rng = np.random.default_rng(0)
+
+    def rows(n: int, ood: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        X = rng.normal(0.0, 1.0, (n, 2)) + 3.0 * (np.arange(n) < ood * n)[:, None]
+        p = 1 / (1 + np.exp(-2 * X[:, 0]))
+        return X, np.column_stack([1 - p, p])
+
+    def activations(X, p) -> Activations:
+        return Activations(X, np.log(np.maximum(p, 1e-12)), table=True)
+
+    known, traffic = rows(400), rows(300, 0.4)
+    y = (rng.random(400) < known[1][:, 1]).astype(int)
+    model = POSCOD(ratio=CorrectedSigmoid("paper", l2=1e-3), reject_label="ask", random_state=0)
+    model.fit(activations(*known), y, X_unlabeled=activations(*traffic))
+    model.columns_ = record(
+        features=["u", "v"], logits=["p_no", "p_yes"], probabilities=True, table=True, classes=["no", "yes"], n_features=2, n_logits=2
+    )  # fmt: skip
+    model.save(folder / "outside.poscod")
+    running = serve(folder / "outside.poscod", log=f"sqlite:///{folder}/outside.db")
+    X, p = rows(6)
+    expected = model.decide(activations(X, p))
+    names = np.array(["no", "yes"])[expected.label].tolist()
+    columns = dict(zip(["u", "v", "p_no", "p_yes"], np.hstack([X, p]).T.tolist(), strict=True))
+    for body in ({"columns": columns}, {"activations": {"features": X.tolist(), "logits": p.tolist()}}):
+        answer = running.client.post("/v1/decide", json=body)
+        assert answer.status_code == 200, answer.text
+        decisions = answer.json()["decisions"]
+        assert decisions["label"] == names
+        assert decisions["prediction"] == [
+            name if ok else "ask" for name, ok in zip(names, expected.accept, strict=True)
+        ]
+        np.testing.assert_allclose(decisions["score"], expected.score, rtol=1e-9)
+    assert running.client.get("/v1/model").json()["classes"] == ["no", "yes"]
+    bad = {"activations": {"features": X.tolist(), "logits": (3 * p).tolist()}}
+    assert "sum to 1" in running.client.post("/v1/decide", json=bad).json()["error"]
+    running.stop()
+    import sqlite3
+
+    connection = sqlite3.connect(folder / "outside.db")
+    assert [row[0] for row in connection.execute("SELECT label FROM poscod_decisions ORDER BY number")] == names * 2
+    connection.close()

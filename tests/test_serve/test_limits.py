@@ -177,3 +177,17 @@ def test_an_unexpected_error_is_one_sentence_and_its_text_stays_inside(serve, mo
     assert "ZeroDivisionError" in fault["error"]
     assert "test_limits.py" in fault["error"]
     assert not any("secret" in json.dumps(line) for line in lines)
+
+
+def test_an_answer_that_is_there_at_the_deadline_is_given(serve, model_file):
+    """A process that was not allowed to run for a while finds the answer and the deadline at the same moment."""
+    running = serve(model_file, request_seconds=0.3)
+    engine = running.service.engine
+    real = engine.compute
+
+    async def compute(job):
+        job.loop.call_soon(time.sleep, 1.0)  # the whole loop stands still; the compute thread does not
+        return await real(job)
+
+    engine.compute = compute
+    assert running.decide(GOOD).status_code == 200

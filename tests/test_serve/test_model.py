@@ -54,6 +54,11 @@ def test_other_costs(server, model_file):
     answer = server.client.post("/v1/at", json={"alpha": 0.9, "tpr_min": 0.7, "rows": ROWS}).json()
     assert answer["decisions"]["accept"] == other.decide(ROWS).accept.tolist()
     assert server.metric("poscod_decisions_total") == before, "a question about other costs is no decision"
+    many = server.client.post(
+        "/v1/at",
+        json={"alpha": 0.9, "tpr_min": 0.7, "rows": [[1.23456789, 2.3456789]] * 1000, "ids": list(range(1000))},
+    )
+    assert len(many.json()["decisions"]["score"]) == 1000  # a body that is parsed off the event loop
     assert server.client.get("/v1/at").json()["threshold"] == POSCOD.load(model_file).threshold_
     for bad in ({"alpha": "x"}, {"alpha": "nan"}, {"alpha": 1.5}, {"tpr_min": 0}, {"beta": 1}):
         assert server.client.get("/v1/at", params=bad).status_code == 422, bad

@@ -191,14 +191,16 @@ class _Handlers:
         if media_type(headers, b"content-type") != JSON_TYPE:
             raise Refusal(415, f"Content-Type must be {JSON_TYPE} here.")
         body = await read_body(headers, request.receive, settings.max_body_bytes, settings.body_seconds, notes)
-        document = parse_json(body)
-        values: dict[str, Any] = {name: document.pop(name) for name in ("alpha", "tpr_min") if name in document}
-        question = None
-        if document:
-            loaded = self._service.holder.current
-            rows = rows_from_document(document, loaded.inputs, settings.max_rows)
-            question = Question(loaded, notes["request_id"], False, rows)
-        return await self._at(request, values, question)
+        loaded = self._service.holder.current
+
+        def parse(_: Any = None) -> list[tuple[dict[str, Any], Question | None]]:
+            document = parse_json(body)
+            values: dict[str, Any] = {name: document.pop(name) for name in ("alpha", "tpr_min") if name in document}
+            rows = rows_from_document(document, loaded.inputs, settings.max_rows) if document else None
+            return [(values, None if rows is None else Question(loaded, notes["request_id"], False, rows))]
+
+        parsed = parse()[0] if len(body) <= _INLINE_BYTES else await self._compute(Job(parse, None), notes)
+        return await self._at(request, *parsed)
 
     async def _at(self, request: Any, values: dict[str, Any], question: Question | None) -> Any:
         try:
@@ -211,13 +213,14 @@ class _Handlers:
         job = self._service.rule_job(loaded, values.get("alpha"), values.get("tpr_min"), question)
         return self._response(await self._compute(job, request.scope["poscod"]), media_type=JSON_TYPE)
 
-    async def _compute(self, job: Job, notes: dict[str, Any]) -> bytes:
+    async def _compute(self, job: Job, notes: dict[str, Any]) -> Any:
         seconds = self._service.settings.request_seconds
         try:
             with Deadline(seconds):
-                answer: bytes = await self._service.engine.compute(job)
-                return answer
+                return await self._service.engine.compute(job)
         except TimeoutError:
+            if job.future.done() and not job.future.cancelled():
+                return job.future.result()  # the answer came while this process was not allowed to run
             notes["limit"] = "seconds"
             raise Refusal(
                 503, f"No answer within {seconds:g} seconds: try again later.", {"Retry-After": "1"}
