@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from poscod import POSCOD
+from poscod.monitor import Monitor, Reference
 from poscod.ratio import CorrectedSigmoid
 from poscod.theory import GaussianWorld
 
@@ -99,6 +100,17 @@ def test_a_fault_in_the_monitor_does_not_end_its_thread(serve, model_file, event
     errors = capfd.readouterr().err
     assert "monitor-fault" in errors
     assert "secret" not in errors
+
+
+def test_states_of_two_processes_can_be_merged(serve, model_file, tmp_path):
+    monitors = []
+    for name, rows in (("a", 30), ("b", 12)):
+        running = serve(model_file, state_file=tmp_path / f"{name}.json")
+        running.decide([[0.0, 0.0]] * rows)
+        running.stop()
+        data = json.loads((tmp_path / f"{name}.json").read_text())
+        monitors.append(Monitor.from_state(data["monitor"], Reference.from_dict(data["reference"])))
+    assert sum(window.n for window in monitors[0].merge(monitors[1]).windows()) == 42
 
 
 @pytest.mark.parametrize("name", ["window", "ood_limit"])

@@ -246,6 +246,7 @@ def _card(model: POSCOD, inputs: Inputs, path: Path, sha256: str) -> dict[str, A
     return {
         "file": path.name,
         "sha256": sha256,
+        "written_at": datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).isoformat(timespec="seconds"),
         "loaded_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "poscod": sys.modules["poscod"].__version__,
         "classes": plain(model.classes_ if inputs.classes is None else inputs.classes),

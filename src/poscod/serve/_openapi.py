@@ -295,6 +295,7 @@ def _schemas(settings: Settings) -> dict[str, Schema]:
     card = {
         "file": text,
         "sha256": text,
+        "written_at": {"type": "string", "format": "date-time"},
         "loaded_at": {"type": "string", "format": "date-time"},
         "poscod": text,
         "classes": labels,

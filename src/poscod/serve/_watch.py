@@ -160,7 +160,8 @@ class Watch:
                     path.unlink(missing_ok=True)
                 return
         try:
-            reference = Reference.from_model(loaded.model)
+            # The date of the file, not of today: calibration ages with it, and states of several processes can be merged.
+            reference = Reference.from_model(loaded.model, created=loaded.card["written_at"][:10])
         except PoscodError as error:
             self._why = str(error)
             say("monitor-off", sentence=self._why)
