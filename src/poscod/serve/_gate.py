@@ -8,7 +8,6 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
 import secrets
@@ -85,7 +84,7 @@ class Gate:
         scope["poscod"] = notes
         path = scope["path"]
         limited = path.startswith("/v1/")
-        answer = _Answer(send, request_id, self._draining(), self._settings.body_seconds)
+        answer = _Answer(send, request_id, self._draining())
         if limited:
             self._busy += 1
             self._metrics.in_flight.set(self._busy)
@@ -101,7 +100,6 @@ class Gate:
             say("fault", request_id=request_id, route=path if path in self._routes else "other", error=where(error))
             await answer.refuse(Refusal(500, "The service failed on this request; its log says where."))
         finally:
-            answer.done()
             if limited:
                 self._busy -= 1
                 self._metrics.in_flight.set(self._busy)
@@ -131,7 +129,7 @@ class Gate:
 
 
 class _Answer:
-    """Sends an answer, adds the headers that all answers have, and does not wait for ever for a reader.
+    """Sends an answer and adds the headers that all answers have.
 
     Parameters
     ----------
@@ -139,14 +137,12 @@ class _Answer:
     request_id : str
     close : bool
         Whether the connection ends with this answer.
-    seconds : float
-        Longest time the caller may take to read it.
     """
 
-    def __init__(self, send: Send, request_id: str, close: bool, seconds: float) -> None:
-        self._send, self._request_id, self._close, self._seconds = send, request_id, close, seconds
+    def __init__(self, send: Send, request_id: str, close: bool) -> None:
+        self._send, self._request_id, self._close = send, request_id, close
         self.status = 499  # the caller went away before there was an answer
-        self._timer: asyncio.TimerHandle | None = None
+        self._begun = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -157,22 +153,15 @@ class _Answer:
             if self._close:
                 extra.append((b"connection", b"close"))
             message["headers"] = [*message["headers"], *extra]
-            task = asyncio.current_task()
-            if task is not None:
-                self._timer = asyncio.get_running_loop().call_later(self._seconds, task.cancel)
+            self._begun = True
         await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:
         """Send a refusal, if no answer has begun."""
-        if self._timer is not None:
+        if self._begun:
             return
         body = problem_body(refusal.status, refusal.sentence, self._request_id)
         headers = [(b"content-type", PROBLEM_TYPE.encode()), (b"content-length", str(len(body)).encode())]
         headers += [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
         await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
         await self({"type": "http.response.body", "body": body})
-
-    def done(self) -> None:
-        """Stop the clock."""
-        if self._timer is not None:
-            self._timer.cancel()

@@ -186,11 +186,12 @@ def _server_class(uvicorn: Any) -> Any:
 
 
 def _protocol(seconds: float) -> Any:
-    """Return uvicorn's HTTP protocol with a time limit for headers, which uvicorn lacks."""
+    """Return uvicorn's HTTP protocol with limits that it lacks: for headers that do not end and answers that are not read."""
     base: Any = require("uvicorn.protocols.http.auto", extra="serve", feature="poscod serve").AutoHTTPProtocol
 
     class Protocol(base):  # type: ignore[misc]
         header_timer: asyncio.TimerHandle | None = None
+        write_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -201,9 +202,25 @@ def _protocol(seconds: float) -> Any:
             self.watch_headers()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            if self.header_timer is not None:
-                self.header_timer.cancel()
+            for timer in (self.header_timer, self.write_timer):
+                if timer is not None:
+                    timer.cancel()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            # The answer fills all buffers: its reader has so many seconds. Closing would wait for the reader, too.
+            super().pause_writing()
+            self.write_timer = asyncio.get_running_loop().call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self.write_timer is not None:
+                self.write_timer.cancel()
+                self.write_timer = None
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            asyncio.get_running_loop().call_later(seconds, self.transport.abort)
 
         def watch_headers(self) -> None:
             # A cycle is a request whose headers are complete; its body has a limit of its own.
@@ -217,6 +234,6 @@ def _protocol(seconds: float) -> Any:
         def drop(self) -> None:
             self.header_timer = None
             if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
-                self.transport.close()
+                self.transport.abort()
 
     return Protocol
