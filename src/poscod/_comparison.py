@@ -74,8 +74,8 @@ class Sample(NamedTuple):
     calibration : CalibrationArrays
         What thresholds are chosen on.
     alpha, level : float
-    zero_one : bool
-        Whether the loss can only be 0 or 1.
+    loss_values : ndarray
+        Every value that the loss can have.
     """
 
     known: Decisions
@@ -86,7 +86,12 @@ class Sample(NamedTuple):
     calibration: CalibrationArrays
     alpha: float
     level: float
-    zero_one: bool
+    loss_values: Floats
+
+    @property
+    def zero_one(self) -> bool:
+        """Whether a mistake always costs 1."""
+        return set(self.loss_values) <= {0.0, 1.0}
 
     @property
     def groups(self) -> dict[str, Decisions]:
@@ -144,7 +149,7 @@ def read_sample(
     elif prior is None:
         prior = estimate_share(known.log_ratio, traffic.log_ratio, level)
     arrays = model._arrays(model.problem_)
-    return Sample(known, loss, ood, traffic, prior, arrays, model._alpha(), level, model._zero_one())
+    return Sample(known, loss, ood, traffic, prior, arrays, model._alpha(), level, model._loss_values())
 
 
 def check_ratio(model: Any, X: Any, y: Any, X_unlabeled: Any, *, level: float = 0.95) -> Diagnosis | None:
@@ -290,7 +295,7 @@ def measure(rule: Competitor, sample: Sample) -> Measured:
     known, level = accept["id"], sample.level
     with_ood = without = None
     if "ood" in accept:
-        with_ood = evaluate(known, sample.loss, accept["ood"], sample.alpha, level, zero_one=sample.zero_one)
+        with_ood = evaluate(known, sample.loss, accept["ood"], sample.alpha, level, loss_values=sample.loss_values)
     if sample.traffic is not None:
         without = evaluate_unlabeled(
             known,
@@ -301,11 +306,11 @@ def measure(rule: Competitor, sample: Sample) -> Measured:
             sample.alpha,
             level,
             sample.prior,
-            zero_one=sample.zero_one,
+            loss_values=sample.loss_values,
         )
     return Measured(
         binomial_interval(int(known.sum()), len(known), level=level),
-        mean_loss_interval(sample.loss[known], level=level, zero_one=sample.zero_one),
+        mean_loss_interval(sample.loss[known], level=level, values=sample.loss_values),
         with_ood,
         without,
     )

@@ -71,7 +71,7 @@ class UnlabeledEvaluation(NamedTuple):
 
 
 def evaluate(
-    accept_id: Mask, loss: Floats, accept_ood: Mask, alpha: float, level: float, *, zero_one: bool
+    accept_id: Mask, loss: Floats, accept_ood: Mask, alpha: float, level: float, *, loss_values: Floats
 ) -> Evaluation:
     """Evaluate decisions on ID and OOD rows.
 
@@ -82,15 +82,15 @@ def evaluate(
         Loss of the answers on the ID rows.
     alpha : float
     level : float
-    zero_one : bool
-        Whether the loss can only be 0 or 1.
+    loss_values : ndarray
+        Every value that the loss can have.
 
     Returns
     -------
     evaluation : Evaluation
     """
     tpr, fpr = (binomial_interval(int(a.sum()), len(a), level=level) for a in (accept_id, accept_ood))
-    selective = mean_loss_interval(loss[accept_id], level=level, zero_one=zero_one)
+    selective = mean_loss_interval(loss[accept_id], level=level, values=loss_values)
     return Evaluation(tpr, fpr, selective, scod_risk(selective, fpr, alpha))
 
 
@@ -104,7 +104,7 @@ def evaluate_unlabeled(
     level: float,
     pi: float | Interval | None,
     *,
-    zero_one: bool,
+    loss_values: Floats,
 ) -> UnlabeledEvaluation:
     """Evaluate decisions on ID rows and unlabelled traffic.
 
@@ -118,8 +118,8 @@ def evaluate_unlabeled(
     alpha, level : float
     pi : float, Interval or None
         OOD prior, known or estimated before; None estimates it on these rows.
-    zero_one : bool
-        Whether the loss can only be 0 or 1.
+    loss_values : ndarray
+        Every value that the loss can have.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def evaluate_unlabeled(
         prior = estimate_share(log_ratio_id, log_ratio_traffic, level) if pi is None else Interval(pi, pi, pi, level)
     counts = int(accept_id.sum()), len(accept_id), int(accept_traffic.sum()), len(accept_traffic)
     fpr = unlabeled_fpr(*counts, prior.estimate, pi_interval=(prior.low, prior.high), level=level)
-    selective = mean_loss_interval(loss[accept_id], level=level, zero_one=zero_one)
+    selective = mean_loss_interval(loss[accept_id], level=level, values=loss_values)
     return UnlabeledEvaluation(
         binomial_interval(*counts[:2], level=level),
         selective,

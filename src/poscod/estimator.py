@@ -387,7 +387,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             risk_max,
             delta=delta,
             method=method,
-            loss_max=None if self._zero_one() else float(matrix.max()),
+            loss_max=None if set(self._loss_values()) <= {0.0, 1.0} else float(matrix.max()),
         )
         model = copy.copy(self)
         model.threshold_, model.tau_ = rule.threshold, rule.tau
@@ -412,7 +412,9 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         level = check_number(level, "level", 0.0, 1.0, closed="neither")
         known, loss = self._judge(X_id, y_id)
-        return evaluate(known.accept, loss, self.decide(X_ood).accept, self._alpha(), level, zero_one=self._zero_one())
+        return evaluate(
+            known.accept, loss, self.decide(X_ood).accept, self._alpha(), level, loss_values=self._loss_values()
+        )
 
     def evaluate_unlabeled(
         self,
@@ -456,7 +458,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._alpha(),
             level,
             pi,
-            zero_one=self._zero_one(),
+            loss_values=self._loss_values(),
         )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -530,8 +532,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         truth, answer = (np.searchsorted(self.classes_, labels) for labels in (y, decisions.label))
         return decisions, self.problem_.losses(truth, answer, len(self.classes_))
 
-    def _zero_one(self) -> bool:
-        return isinstance(self.problem_.loss, str) and self.problem_.loss == "zero_one"
+    def _loss_values(self) -> Floats:
+        return np.unique(self.problem_.loss_matrix(len(self.classes_)))
 
     def _alpha(self) -> float:
         """Relative cost of the current problem; problems without one are judged at the estimator's own."""

@@ -115,18 +115,9 @@ def test_numbers_in_a_file(shell, model_file, tables, tmp_path, name):
 
 
 def test_another_loss_is_called_risk(shell, tables, tmp_path):
-    words = [
-        "--target",
-        "animal",
-        "--features",
-        "größe",
-        "--features",
-        "width",
-        "--loss",
-        "absolute",
-        "--ratio",
-        "linear",
-    ]
+    loss = tmp_path / "loss.csv"
+    loss.write_text("cat,dog\n0,1\n5,0\n")
+    words = ["--target", "animal", "--features", "größe", "--features", "width", "--loss", loss, "--ratio", "linear"]
     assert shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *words, "-o", tmp_path / "m").code == 0
     assert "risk alone" in shell("evaluate", tmp_path / "m", "--id", f"{tables}/test.csv").out
 

@@ -12,6 +12,7 @@ from scipy import stats
 
 from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
 from poscod.metrics import METRICS, DegenerateIntervalWarning, auroc, ausrt, binomial_interval, bootstrap, compare
+from poscod.metrics._intervals import mean_loss_interval
 
 
 @given(n=st.integers(1, 200), data=st.data(), level=st.sampled_from([0.5, 0.9, 0.99]))
@@ -156,3 +157,34 @@ def test_undefined_metrics_stay_undefined():
 def test_bad_calls_are_refused(call, message):
     with pytest.raises(InvalidInputError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("values", "probability", "n"),
+    [
+        ((0.0, 1.0, 10.0), (0.95, 0.04, 0.01), 100),  # the rare large loss is missing in a third of the samples
+        ((0.0, 0.5, 2.0, 3.0), (0.3, 0.4, 0.2, 0.1), 40),
+        (tuple(np.linspace(0.0, 7.0, 50)), tuple(np.geomspace(1.0, 0.01, 50) / np.geomspace(1.0, 0.01, 50).sum()), 60),
+    ],
+)
+def test_mean_loss_interval_covers_at_any_size(rng, values, probability, n):
+    """Nominal 95 %: of 2,000 samples fewer than 93.5 % would cover with probability below 1e-3 if 95 % did."""
+    values, probability = np.array(values), np.array(probability)
+    truth = float(values @ probability)
+    draws = rng.choice(values, p=probability, size=(2000, n))
+    found = [mean_loss_interval(row, level=0.95, values=values) for row in draws]
+    assert np.mean([i.low <= truth <= i.high for i in found]) >= 0.935
+    assert all(i.low <= i.estimate <= i.high <= values.max() + 1e-12 for i in found)
+
+
+@given(k=st.integers(0, 30), level=st.sampled_from([0.5, 0.9, 0.99]))
+def test_mean_loss_interval_of_zero_one_loss_is_binomial(k, level):
+    loss = np.repeat([1.0, 0.0], [k, 30 - k])
+    assert mean_loss_interval(loss, level=level, values=np.array([0.0, 1.0])) == binomial_interval(k, 30, level=level)
+
+
+def test_no_loss_seen_is_not_no_loss():
+    """Thirty rows without a loss do not say that the mean is 0, whatever the loss."""
+    assert mean_loss_interval(np.zeros(30), level=0.95, values=np.array([0.0, 2.0, 5.0])).high > 0.5
+    assert np.isnan(mean_loss_interval(np.zeros(0), level=0.95, values=np.array([0.0, 3.0])).estimate)
+    assert mean_loss_interval(np.zeros(0), level=0.95, values=np.array([0.0, 3.0]))[1:3] == (0.0, 3.0)

@@ -85,7 +85,7 @@ def python_says(case: Case, alpha: float, tpr_min: float, scale: float, prior: I
         alpha,
         0.95,
         prior,
-        zero_one=isinstance(other.loss, str),
+        loss_values=other._loss_values(),
     )
     return {
         "tpr": result.tpr.estimate,

@@ -256,6 +256,12 @@ def test_bad_options_are_refused(case, options, message):
         case.summary(**options)
 
 
+def test_rules_that_are_not_on_the_sliders_have_no_explorer(case):
+    budget = case.model.budget(0.5)
+    assert case.summary()["explorer"] is not None
+    assert summarise(budget, X=case.X, y=case.y, X_ood=case.X_ood)["explorer"] is None
+
+
 def test_empty_tables_are_refused(case):
     with pytest.raises(InvalidInputError, match="The ood rows must hold at least one row"):
         summarise(case.model, X=case.X, y=case.y, X_ood=case.X_ood[:0])

@@ -24,6 +24,9 @@ from poscod.metrics import _areas, _points
 from poscod.metrics._counts import Counts, check_sample, rank
 from poscod.metrics._curves import mistakes
 
+# More steps would cost more in level than they gain in width.
+_MOST_STEPS = 32
+
 
 class DegenerateIntervalWarning(PoscodWarning):
     """A bootstrap interval has no width."""
@@ -145,31 +148,57 @@ def binomial_interval(successes: int, n: int, *, level: float = 0.95, side: str 
     return Interval(successes / n if n else float("nan"), float(low), float(high), level)
 
 
-def mean_loss_interval(loss: Floats, *, level: float, zero_one: bool) -> Interval:
-    """Compute the interval of a mean loss: exact for 0/1 losses, Student's t for others.
+def mean_loss_interval(loss: Floats, *, level: float, values: Floats | None) -> Interval:
+    """Compute the interval of a mean loss: valid at any size where the possible losses are known, else Student's t.
 
     Parameters
     ----------
     loss : ndarray of shape (n,)
         Non-negative losses.
     level : float in (0, 1)
-        Nominal coverage.
-    zero_one : bool
-        Whether the loss can only be 0 or 1. A property of the problem, not of the sample: others may happen to hold no
-        other value.
+        Coverage: at least, where values are given; nominal else.
+    values : ndarray or None
+        Every value that the loss can have. A property of the problem, not of the sample, which may lack the rare ones.
 
     Returns
     -------
     interval : Interval
-        [0, inf) where fewer than two rows say nothing about the mean of another loss.
+        [0, inf) where values are unknown and fewer than two rows say nothing about the mean.
+
+    Notes
+    -----
+    With 0 = v_0 < v_1 < ... < v_K the possible losses, ``E[loss] = sum_k (v_k - v_{k-1}) P(loss >= v_k)``. Each probability gets
+    an exact (Clopper-Pearson) interval at level ``1 - (1 - level) / K``, so all hold together at the level asked for, and so does their
+    sum. For 0/1 losses this is the Clopper-Pearson interval. Beyond 32 values, losses are rounded up for the upper end and down for the lower
+    end to 32 steps.
+
+    Examples
+    --------
+    >>> round(mean_loss_interval(np.zeros(30), level=0.95, values=np.array([0.0, 1.0, 10.0])).high, 2)
+    1.36
     """
-    if zero_one:
-        return binomial_interval(int(loss.sum()), len(loss), level=level)
+    if values is not None:
+        return _sum_of_steps(loss, level, values)
     mean = float(loss.mean()) if len(loss) else float("nan")
     if len(loss) < 2:
         return Interval(mean, 0.0, float("inf"), level)
     half = float(stats.t.isf((1.0 - level) / 2.0, len(loss) - 1) * loss.std(ddof=1) / np.sqrt(len(loss)))
     return Interval(mean, max(0.0, mean - half), mean + half, level)
+
+
+def _sum_of_steps(loss: Floats, level: float, values: Floats) -> Interval:
+    """Bound a mean by the probabilities of reaching each possible value."""
+    steps = np.unique(np.append(values, 0.0))
+    if len(steps) > _MOST_STEPS + 1:
+        steps = np.linspace(0.0, steps[-1], _MOST_STEPS + 1)
+    if len(steps) == 1:
+        return Interval(0.0, 0.0, 0.0, level)
+    n, each = len(loss), 1.0 - (1.0 - level) / (len(steps) - 1)
+    widths = np.diff(steps)
+    lows = [binomial_interval(int(np.sum(loss >= v)), n, level=each).low for v in steps[1:]]
+    # Above the value before is at this value or beyond: the same rows, unless losses were rounded to steps.
+    highs = [binomial_interval(int(np.sum(loss > v)), n, level=each).high for v in steps[:-1]]
+    return Interval(float(loss.mean()) if n else float("nan"), float(widths @ lows), float(widths @ highs), level)
 
 
 def bootstrap(

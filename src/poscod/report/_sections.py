@@ -75,7 +75,7 @@ def promise_section(model: Any, sample: Sample, measured: Measured) -> dict[str,
 
 def rates_section(measured: Measured, sample: Sample) -> dict[str, Any]:
     """Return what the model's own rule achieves, beside accepting everything."""
-    every = mean_loss_interval(sample.loss, level=sample.level, zero_one=sample.zero_one)
+    every = mean_loss_interval(sample.loss, level=sample.level, values=sample.loss_values)
     return {**_rates(measured), "loss_of_all": every, "zero_one": sample.zero_one}
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import sklearn
 
-from poscod._comparison import measure, own_rule, read_sample
+from poscod._comparison import keeps_tpr, measure, own_rule, read_sample
 from poscod._inputs import n_rows
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
+from poscod.problem import ScodProblem
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
 from poscod.report._plain import plain
@@ -141,6 +142,7 @@ def summarise(
         raise InvalidInputError(f"class_names must name {len(model.classes_)} classes, got {len(labels)}.")
     measured = measure(own_rule(model), sample)
     shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
+    on_sliders = type(model.problem_) is ScodProblem and keeps_tpr(model, sample)
     summary = {
         "schema": 1,
         "title": "When to answer: a poscod report" if title is None else title,
@@ -168,7 +170,8 @@ def summarise(
         "examples": sections.examples_section(model, sample, y, labels, shown, n_examples, max_columns),
         "ratio": sections.ratio_section(model, sample, X, y, X_unlabeled),
         "reliability": sections.reliability_section(sample),
-        "explorer": explorer_data(model, sample, max_points=max_points) if explorer else None,
+        # The sliders move a rule of alpha and tpr_min; a budget, a bound or another problem has no place on them.
+        "explorer": explorer_data(model, sample, max_points=max_points) if explorer and on_sliders else None,
     }
     found: dict[str, Any] = plain(summary)
     return found

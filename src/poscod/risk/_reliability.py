@@ -87,7 +87,8 @@ def reliability(risk: Any, loss: Any, *, n_bins: int = 15, level: float = 0.95) 
     predicted, observed = np.add.reduceat(risk, starts) / n, np.add.reduceat(loss, starts) / n
     # With a dearer loss a sample may by chance hold zeros and ones only; a risk above one gives it away.
     zero_one = bool(np.isin(loss, (0.0, 1.0)).all()) and bool(risk[-1] <= 1.0)
-    bins = [mean_loss_interval(loss[a:b], level=level, zero_one=zero_one) for a, b in zip(starts, ends, strict=True)]
+    values = np.array([0.0, 1.0]) if zero_one else None
+    bins = [mean_loss_interval(loss[a:b], level=level, values=values) for a, b in zip(starts, ends, strict=True)]
     low, high = (np.array([getattr(interval, end) for interval in bins]) for end in ("low", "high"))
     error = float(np.average(np.abs(observed - predicted), weights=n))
     # The variance of the sum of losses given r is known for 0/1 loss and estimated otherwise.
