@@ -217,3 +217,59 @@ def test_names_of_an_outside_classifiers_classes_are_known(shell, tables, tmp_pa
     ]
     assert answers[0] == answers[1]
     assert "PSC010" not in {f["code"] for f in answers[0]["findings"]}
+
+
+def test_a_report_that_fails_leaves_the_log_uncounted(shell, model_file, log, reference_file, tmp_path, monkeypatch):
+    state, report = tmp_path / "s.json", tmp_path / "r.html"
+    words = ["monitor", model_file, log, "--time", "at", "--state", state, "-o", report, "--quiet"]
+
+    def fail(*args, **kwargs):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("poscod.report.write_monitor", fail)
+        assert shell(*words, "--reference", reference_file).code != 0
+    assert not state.exists()
+    assert shell(*words, "--reference", reference_file).code == 0
+    assert report.exists()
+
+
+@pytest.mark.parametrize("options", [("--state", "-o"), ("--state", "--save-reference"), ("-o", "--save-reference")])
+def test_outputs_must_be_different_files(shell, model_file, log, tmp_path, options):
+    (tmp_path / "x").mkdir()
+    target, same = tmp_path / "s.json", tmp_path / "x" / ".." / "s.json"
+    done = shell("monitor", model_file, log, "--time", "at", options[0], target, options[1], same)
+    assert done.code == 2
+    assert "must be different files" in done.err
+    assert not target.exists()
+
+
+def test_a_state_keeps_its_reference(shell, model_file, log, reference_file, tables, tmp_path):
+    state = tmp_path / "s.json"
+    words = ["monitor", model_file, log, "--time", "at", "--state", state, "--quiet"]
+    assert shell(*words, "--reference", reference_file).code == 0
+    before = state.read_bytes()
+    for option, value in (
+        ("--reference", reference_file),
+        ("--ood", f"{tables}/ood.csv"),
+        ("--unlabelled", f"{tables}/unlabelled.csv"),
+        ("--calibrated", "2026-01-01"),
+    ):
+        done = shell(*words, option, value)
+        assert done.code == 2
+        assert f"reference of its own, got {option}" in done.err
+    assert state.read_bytes() == before
+
+
+@pytest.mark.parametrize("wrong", ["soon", "9999-12-31T00:00:00"])
+def test_bad_times_are_named_by_their_row_in_the_file(shell, model_file, tmp_path, monkeypatch, wrong):
+    monkeypatch.setattr("poscod.cli._monitor.BLOCK", 100)
+    columns = log_columns()
+    columns["at"] = columns["at"].astype(object)
+    columns["at"][249] = wrong
+    with TableWriter(tmp_path / "log.csv") as file:
+        file.write(columns)
+    done = shell("monitor", model_file, tmp_path / "log.csv", "--time", "at", "--state", tmp_path / "s.json")
+    assert done.code == 2
+    assert "at row 250" in done.err
+    assert not (tmp_path / "s.json").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,6 +145,72 @@ def test_late_labels_tell_whether_promises_hold(drawn, broken, codes):
         assert finding.evidence["labelled_id"] <= int((~parts[4]).sum())
 
 
+def evidence_of(monitor, code):
+    (finding,) = [f for f in monitor.findings() if f.code == code]
+    return finding.evidence["log10_evidence"]
+
+
+@pytest.mark.parametrize("first", [10, -60])
+def test_a_late_row_that_speaks_against_an_alarm_does_not_strengthen_it(drawn, first):
+    """Windows are counted from the reference's date: a row before all others renumbers nothing."""
+    rng = rng_of(4)
+    monitor = Monitor(drawn, ood_limit=0.1)
+    monitor.update(decide(rows(rng, 600, 0.4), drawn.cells.threshold), at=86400.0 * (20454 + first))
+    before = evidence_of(monitor, "PSC001")
+    calm = decide(rows(rng, 50, 0.0), drawn.cells.threshold)
+    monitor.update(calm[calm.accept][:1], at=86400.0 * (20454 + first - 100))
+    assert evidence_of(monitor, "PSC001") <= before
+
+
+def test_one_stray_time_does_not_blunt_alarms(drawn):
+    days = [*CALM, *[{"pi": 0.3}] * 2]
+    plain, stray = watched(drawn, days), watched(drawn, days)
+    stray.update(decide(rows(rng_of(5), 1, 0.0), drawn.cells.threshold), at=0.0)
+    assert evidence_of(stray, "PSC001") == pytest.approx(evidence_of(plain, "PSC001"), abs=0.1)
+
+
+def test_windows_of_labels_that_are_no_longer_kept_do_not_strengthen_an_alarm(drawn):
+    rng = rng_of(6)
+    found = []
+    for keep in (400, 5):
+        monitor = Monitor(drawn, keep=keep)
+        for day in range(20):
+            parts = rows(rng, 300, 0.0, harder=0.0 if day < 15 else 1.5)
+            decisions = decide(parts, drawn.cells.threshold)
+            monitor.update_labels(decisions, parts[0], at=86400.0 * (20454 + day))
+        found.append(evidence_of(monitor, "PSC005"))
+        rng = rng_of(6)
+    assert found[1] <= found[0]
+
+
+def test_gaps_among_labels_are_refused_and_objects_are_read(drawn):
+    parts = rows(rng_of(7), 40, 0.0)
+    decisions = decide(parts, drawn.cells.threshold)
+    plain = Monitor(drawn, worker="a").update_labels(decisions, parts[0], at=0.0)
+    for y in (parts[0].astype(float).astype(object), parts[0].astype(float), parts[0].astype(str).astype(object)):
+        assert Monitor(drawn, worker="a").update_labels(decisions, y, at=0.0).state() == plain.state()
+    for gap in (None, float("nan"), np.datetime64("NaT")):
+        y = parts[0].astype(object)
+        y[3] = gap
+        for labels in (y, y.tolist()):
+            with pytest.raises(ValueError, match=r"no gaps, got .* at row 3"):
+                Monitor(drawn).update_labels(decisions, labels, at=0.0)
+    words = ["a"] * 39 + [float("nan")]
+    with pytest.raises(ValueError, match="at row 39"):
+        Monitor(drawn).update_labels(decisions, words, at=0.0)
+
+
+def test_the_error_of_an_estimated_share_is_in_the_promise(drawn):
+    """pi_0 has a share of the false-alarm rate of its own, and alarms use its lower end at that level."""
+    estimated = replace(drawn, prior=Interval(0.5, 0.4, 0.62, 0.95))
+    known = replace(drawn, prior=Interval(0.4, 0.4, 0.4, 0.95))
+    a, b = (watches(reference, 0.1, 0.05)["PSC001"] for reference in (estimated, known))
+    assert (a.alpha, b.alpha) == (pytest.approx(0.05 / 14), pytest.approx(0.05 / 12))
+    rejected = drawn.rejected("ratio")
+    bets = [watch.payoffs["ratio"][1][rejected].max() for watch in (a, b)]
+    assert bets[0] < bets[1]  # below 0.4 the limit is reached later
+
+
 def test_labels_must_fit_the_decisions(drawn):
     decisions = decide(rows(rng_of(0), 10, 0.0), drawn.cells.threshold)
     with pytest.raises(ValueError, match="one label per decision"):
@@ -190,7 +257,7 @@ def false_alarms(runs, *, seed, days, n, limit, m, n_ood, pi_ood=1.0):
                     for d in (known, beyond)
                 )
                 gains.append(log_gains(rng.multinomial(n, (1 - limit) * p + limit * q, size=days), payoffs))
-            capital = log_capital(np.concatenate(gains, axis=1), np.arange(1, days + 1))
+            capital = log_capital(np.concatenate(gains, axis=1), np.arange(days))
             hit |= bool(capital.max() >= -math.log(kept[code].alpha))
         alarms += hit
     return alarms / runs

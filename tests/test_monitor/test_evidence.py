@@ -7,31 +7,59 @@ import itertools
 import numpy as np
 import pytest
 
-from poscod.monitor._evidence import STAKES, Laws, above, likely_begin, log_capital, log_gains, unexplained
+from poscod.monitor._evidence import STAKES, Laws, above, likely_begin, log_capital, log_gains, shares, unexplained
 
 P, U = np.array([0.6, 0.3, 0.08, 0.02]), np.array([0.1, 0.2, 0.3, 0.4])
 KNOWN = Laws(P, U, np.inf, np.inf, 1.0)
 REJECTED = np.array([0.0, 0.0, 1.0, 1.0])
 
 
+def weight(j):
+    """Share of the gamblers who begin in window j, as the definition has it."""
+    k = np.where(j >= 0, j + 1, -j)
+    return 1.0 / (2.0 * k * (k + 1.0))
+
+
+def test_shares_are_sums_of_weights_and_of_one_in_all():
+    every = np.arange(-2_000_000, 2_000_001)
+    assert weight(every).sum() == pytest.approx(1.0, abs=1e-6)
+    for low, high in ((-7, -3), (-3, 0), (-1, 4), (0, 1), (5, 90)):
+        between = weight(every[(every > low) & (every <= high)]).sum()
+        assert shares([low], [high]) == pytest.approx([between], rel=1e-12)
+    assert shares([-np.inf], [-4]) == pytest.approx([weight(every[every <= -4]).sum()], abs=1e-6)
+    assert shares([2**52 - 1], [2**52]) > 0.0
+
+
 def test_capital_is_the_sum_over_beginnings_and_bets(rng):
-    counts, index = rng.integers(0, 9, (6, 4)), np.array([1, 2, 5, 6, 9, 10])
+    counts, index = rng.integers(0, 9, (6, 4)), np.array([-4, -1, 0, 1, 4, 5])
     payoffs = [above(KNOWN, REJECTED, 0.1, 0.01), above(KNOWN, -REJECTED, 0.0, 0.01)]
     bets = np.concatenate([np.outer(STAKES, payoff) for payoff in payoffs])
-    found = np.exp(log_capital(log_gains(counts, payoffs), index))
+    found, kept = (np.exp(log_capital(log_gains(counts, payoffs), index, dropped=d)) for d in (False, True))
     for t in range(len(index)):
-        total = 0.0
-        for begin, bet in itertools.product(range(1, index[t] + 1), bets):
+        total = dropped = 0.0
+        for begin, bet in itertools.product(range(-4, index[t] + 1), bets):
             rows = counts[: t + 1][index[: t + 1] >= begin].sum(axis=0)
-            total += np.prod((1 + bet) ** rows) / (begin * (begin + 1)) / len(bets)
+            won = np.prod((1 + bet) ** rows) / len(bets)
+            dropped += weight(begin) * won
+            # Whoever began before the first window with rows has what the gambler of that window has.
+            total += (1 / 8 if begin == -4 else weight(begin)) * won
         assert found[t] == pytest.approx(total, rel=1e-9)
+        assert kept[t] == pytest.approx(dropped, rel=1e-9)
 
 
-def test_capital_starts_later_where_windows_were_dropped(rng):
-    counts = rng.integers(0, 9, (3, 4))
-    gains = log_gains(counts, [above(KNOWN, REJECTED, 0.1, 0.01)])
-    all_, kept = (np.exp(log_capital(gains, [7, 8, 9], first=first)) for first in (1, 7))
-    assert (kept < all_).all()
+@pytest.mark.parametrize("late", [-100, -1, 0, 3, 6])
+def test_a_row_that_comes_late_is_fair(late):
+    """The mean capital over all outcomes of a row in an earlier window is not above the capital before."""
+    payoff = above(KNOWN, REJECTED, 0.1, 0.01)
+    law, seen = (1 - 0.1) * P + 0.1 * U, {5: np.array([1, 2, 9, 9]), 6: np.array([2, 0, 4, 3])}
+    before = log_capital(log_gains(np.array(list(seen.values())), [payoff]), list(seen))[-1]
+    mean = 0.0
+    for cell in range(4):
+        windows = {**seen, late: seen.get(late, np.zeros(4, dtype=int)) + np.eye(4, dtype=int)[cell]}
+        order = sorted(windows)
+        mean += law[cell] * np.exp(log_capital(log_gains(np.array([windows[i] for i in order]), [payoff]), order)[-1])
+    assert before > 3.0
+    assert mean <= np.exp(before) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.05, 0.1])
@@ -75,11 +103,11 @@ def test_capital_is_fair_by_enumeration():
         counts[0, rows[0]] += 1
         counts[1, rows[1]] += 1
         counts[1, rows[2]] += 1
-        mean += np.prod(law[list(rows)]) * np.exp(log_capital(log_gains(counts, [payoff]), [1, 2])[-1])
-    assert mean == pytest.approx(1 / 2 + 1 / 6, rel=1e-9)  # shares of the two windows that have begun
+        mean += np.prod(law[list(rows)]) * np.exp(log_capital(log_gains(counts, [payoff]), [0, 1])[-1])
+    assert mean == pytest.approx(1 / 2 + 1 / 4 + 1 / 12, rel=1e-9)  # shares of the two windows that have begun
 
 
 def test_the_beginning_is_found(rng):
     counts = np.concatenate([rng.multinomial(300, P, size=20), rng.multinomial(300, 0.7 * P + 0.3 * U, size=6)])
     gains = log_gains(counts, [above(KNOWN, REJECTED, 0.05, 0.01)])
-    assert abs(likely_begin(gains, np.arange(1, 27)) - 20) <= 1
+    assert abs(likely_begin(gains, np.arange(26)) - 20) <= 1

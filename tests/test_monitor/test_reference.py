@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from poscod import POSCOD
+from poscod._evaluation import estimate_share
 from poscod.exceptions import InvalidInputError
+from poscod.metrics import Interval
 from poscod.monitor import SOURCES, Monitor, Reference
 from poscod.theory import GaussianWorld
 
@@ -127,3 +130,21 @@ def test_other_rules_of_the_same_model_have_references_of_their_own(model, world
     assert window.pi.low <= 0.2 <= window.pi.high
     assert window.pi.high - window.pi.low < 0.2
     json.dumps(monitor.summary(), allow_nan=False)
+
+
+def test_the_share_has_an_interval_of_every_level(model, world):
+    traffic = world.sample_mixture(800, 0.3, random_state=4)[0]
+    reference = Reference.from_model(model, unlabelled=traffic, created="2026-01-01")
+    known = model.decide(traffic).log_ratio
+    own = estimate_share(model.calibration_.log_ratio, known, 0.99)
+    at = reference.prior_at(0.99)
+    assert (at.low, at.high) == (pytest.approx(own.low, abs=0.02), pytest.approx(own.high, abs=0.02))
+    assert at.low < reference.prior.low
+    assert reference.prior_at(0.5)[:3] == reference.prior[:3]  # more than sampling error is in it
+    assert reference.prior_at(0.95) == reference.prior
+    decisions = model.decide(world.sample_mixture(20000, 0.3, random_state=5)[0])
+    widths = []
+    for prior in (reference.prior, Interval(*reference.prior[:3], 0.999)):
+        monitor = Monitor(replace(reference, prior=prior), level=0.999).update(decisions, at="2026-02-01")
+        widths.append(monitor.windows()[0].pi.high - monitor.windows()[0].pi.low)
+    assert widths[0] > 1.2 * widths[1]

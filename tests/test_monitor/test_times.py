@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poscod.exceptions import InvalidInputError
-from poscod.monitor._times import UNITS, age_in_days, check_width, window_index, window_start
+from poscod.monitor._times import UNITS, age_in_days, check_width, read_moments, window_index, window_start
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,20 @@ def test_numbers_have_their_own_unit():
 def test_moments_that_cannot_be_read_are_refused(at, window):
     with pytest.raises(InvalidInputError, match="at "):
         window_index(at, 2, check_width(window))
+
+
+@pytest.mark.parametrize("wrong", ["9999-12-31", "0001-01-01", 253402300799.0, np.datetime64("9999-12-31T23:59:59")])
+def test_sentinels_are_refused_with_their_row(wrong):
+    """The window of a moment must end before the year 10000, or no window could be printed any more."""
+    width = check_width("1w")
+    at = np.array([wrong, wrong], dtype=getattr(wrong, "dtype", None) or object)
+    at = np.asarray(at.tolist()) if isinstance(wrong, float) else at
+    with pytest.raises(InvalidInputError, match=r"years 1 to 9999.* at row 0"):
+        window_index(at, 2, width)
+    with pytest.raises(InvalidInputError, match="at row 100"):
+        read_moments(at, width, 100)
+    last = int(window_index("9999-12-23", 1, width)[0])
+    assert window_start(last + 1, width) <= "9999-12-31T"
 
 
 def test_age():

@@ -32,6 +32,7 @@ from poscod.cli._tables import Table, check_output, open_table
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.monitor import SEVERITIES, Monitor, Reference
+from poscod.monitor._times import read_moments
 
 EXAMPLES = (
     "poscod monitor model.poscod log.parquet --time at -o report.html",
@@ -93,6 +94,7 @@ def run(args: argparse.Namespace) -> None:
     sources = [path for path in (args.model, args.log, args.ood, args.unlabelled, args.reference) if path]
     for target in (args.output, args.state, args.save_reference):
         check_output(target, sources)
+    _check_distinct(args)
     if args.output:
         _check_format(args.output)
     model, table = load_model(args), open_table(args.log)
@@ -104,20 +106,23 @@ def run(args: argparse.Namespace) -> None:
     with console.progress("counting", table.n_rows) as advance:
         for block, decisions in _decided(args, table, inputs, model):
             at = block[args.time] if args.time else None
+            if at is not None and monitor.width.clock:
+                at = read_moments(at, monitor.width, block.start + 1)
             monitor.update(decisions, at)
             if args.label:
                 _labels(monitor, decisions, block[args.label], at, inputs)
             advance(block.n_rows)
     summary = monitor.summary()
-    if args.save_reference:
-        _write(args.save_reference, monitor.reference.to_dict())
-    if args.state:
-        state = {"state": monitor.state(), "reference": monitor.reference.to_dict(), "logs": sorted({*logs, digest})}
-        _write(args.state, state)
     if args.output:
         from poscod.report import write_monitor
 
         write_monitor(summary, args.output, title=f"What the monitor saw: {Path(args.log).name}")
+    if args.save_reference:
+        _write(args.save_reference, monitor.reference.to_dict())
+    if args.state:
+        # Last: a log is counted when everything else was written, and can be given again when it was not.
+        state = {"state": monitor.state(), "reference": monitor.reference.to_dict(), "logs": sorted({*logs, digest})}
+        _write(args.state, state)
     written = [f"Written: {path}" for path in (args.output, args.state, args.save_reference) if path]
     console.answer({"command": "monitor", "output": args.output, **summary}, *_lines(summary), *written)
     if args.fail_on:
@@ -143,6 +148,11 @@ def _monitor(args: argparse.Namespace, model: Any, inputs: Inputs) -> tuple[Moni
             "--time must name the column of times; without times give a number of rows as --window."
         )
     if args.state and Path(args.state).exists():
+        for option in ("ood", "unlabelled", "reference", "calibrated"):
+            if getattr(args, option):
+                raise InvalidInputError(
+                    f"{args.state} has a reference of its own, got --{option}: leave the option out or begin another state."
+                )
         data = _read(args.state)
         monitor = Monitor.from_state(data.get("state"), Reference.from_dict(data.get("reference")))
         for name, value in given.items():
@@ -237,6 +247,15 @@ def _lines(summary: dict[str, Any]) -> Iterator[str]:
         yield "No findings."
     for finding in summary["findings"]:
         yield f"{finding['code']} {finding['severity']}: {finding['sentence']} {finding['action']} ({finding['link']})"
+
+
+def _check_distinct(args: argparse.Namespace) -> None:
+    """Refuse to write two things into one file."""
+    named = {"--output": args.output, "--state": args.state, "--save-reference": args.save_reference}
+    seen: dict[Path, str] = {}
+    for option, path in named.items():
+        if path and (other := seen.setdefault(Path(path).resolve(), option)) != option:
+            raise InvalidInputError(f"{other} and {option} must be different files, got {path} for both.")
 
 
 def _check_format(output: str) -> None:

@@ -26,7 +26,9 @@ CLOSEST_RATES = 0.05
 """Smallest certain difference of TPR and FPR at which acceptance says something of OOD."""
 
 
-def sequential(ledger: Ledger, watches: dict[str, Watch], width: Width, ood_limit: float) -> Iterator[Finding]:
+def sequential(
+    ledger: Ledger, watches: dict[str, Watch], width: Width, origin: int, ood_limit: float
+) -> Iterator[Finding]:
     """Yield the alarms of sequential tests.
 
     Parameters
@@ -34,6 +36,8 @@ def sequential(ledger: Ledger, watches: dict[str, Watch], width: Width, ood_limi
     ledger : Ledger
     watches : dict of str to Watch
     width : Width
+    origin : int
+        Window that gamblers count from; fixed before any row is seen.
     ood_limit : float
 
     Yields
@@ -41,16 +45,15 @@ def sequential(ledger: Ledger, watches: dict[str, Watch], width: Width, ood_limi
     finding : Finding
     """
     order = ledger.order()
-    if not order or ledger.first is None:
+    if not order:
         return
-    number = np.array(order, dtype=np.int64) - ledger.first + 1
-    first = int(number[0]) if ledger.dropped() else 1
+    number = np.array(order, dtype=np.int64) - origin
     for code, watch in watches.items():
         gains = [log_gains(ledger.table(name), payoffs) for name, payoffs in watch.payoffs.items() if payoffs]
         if not gains:
             continue
         table = np.concatenate(gains, axis=1)
-        capital = log_capital(table, number, first=first)
+        capital = log_capital(table, number, dropped=ledger.evicted())
         need = -math.log(watch.alpha)
         alarms = np.flatnonzero(capital >= need)
         if not len(alarms):

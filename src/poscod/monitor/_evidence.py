@@ -7,10 +7,11 @@ depends on counts alone, so it does not matter who counted, in which order, or h
 Notes
 -----
 Capital ``M = sum_j w_j sum_d v_d prod_{i >= j} prod_b (1 + f_d(b))^{c_ib}``: a gambler for every window j in which a change may begin and
-for every payoff f_d, with shares ``w_j = 1 / (j (j + 1))`` and v_d of the initial capital, ``sum w = sum v = 1``; c_ib are rows of
-window i in cell b. Proof that ``P(M ever reaches 1 / alpha) <= alpha``: a row that arrives, in whatever window, multiplies terms by
-factors of conditional mean at most 1, and nothing else changes, so M is a non-negative supermartingale that starts at 1; that is
-Ville's inequality [1]_. Dropping old windows only takes non-negative terms away.
+for every payoff f_d, with shares w_j and v_d of the initial capital, ``sum w = sum v = 1``; c_ib are rows of window i in cell b.
+Windows are counted from an origin that is fixed before any row is seen, j = ..., -1, 0, 1, ..., and ``w_j = 1 / (2 k (k + 1))`` with k = j + 1
+from the origin on and k = -j before it. Proof that ``P(M ever reaches 1 / alpha) <= alpha``: a row that arrives, in whatever window and
+order, multiplies terms by factors of conditional mean at most 1, and the w_j do not depend on rows, so M is a non-negative
+supermartingale that starts at 1; that is Ville's inequality [1]_. Dropping old windows takes away whole terms, none negative.
 
 References
 ----------
@@ -31,7 +32,7 @@ from poscod._validation import Floats
 from poscod.monitor._partitions import Counts
 
 STAKES = (0.01, 0.03, 0.1, 0.25, 0.6, 0.95)
-"""Shares of the largest possible stake that gamblers take; one is right for every size of change."""
+"""Shares of the largest possible stake that gamblers take; which is best depends on the size of the change."""
 
 
 class Laws(NamedTuple):
@@ -147,17 +148,17 @@ def log_gains(counts: Counts, payoffs: list[Floats]) -> Floats:
     return np.asarray(counts @ np.log1p(bets).T)
 
 
-def log_capital(gains: Floats, index: Any, *, first: int = 1) -> Floats:
-    """Return the logarithm of the capital after each window.
+def log_capital(gains: Floats, index: Any, *, dropped: bool = False) -> Floats:
+    """Return the logarithm of all capital after each window.
 
     Parameters
     ----------
     gains : ndarray of shape (T, D)
         Logarithm of what each gambler wins in each window, in the order of time.
     index : array-like of shape (T,)
-        Number of each window, from 1; windows without rows may be left out.
-    first : int, default=1
-        First window in which a change may begin; later than 1 where older windows have been dropped.
+        Number of each window, increasing, 0 at the origin; windows without rows may be left out.
+    dropped : bool, default=False
+        Whether there were rows in windows before the first of these; then nobody who began before it is counted.
 
     Returns
     -------
@@ -167,19 +168,42 @@ def log_capital(gains: Floats, index: Any, *, first: int = 1) -> Floats:
     --------
     >>> payoff = [np.array([-1.0, 1.0])]
     >>> honest, crooked = np.array([[50, 50]] * 3), np.array([[50, 50], [20, 80], [20, 80]])
-    >>> bool(log_capital(log_gains(honest, payoff), [1, 2, 3]).max() < 0)
+    >>> bool(log_capital(log_gains(honest, payoff), [0, 1, 2]).max() < 0)
     True
-    >>> bool(log_capital(log_gains(crooked, payoff), [1, 2, 3])[-1] > np.log(1000))
+    >>> bool(log_capital(log_gains(crooked, payoff), [0, 1, 2])[-1] > np.log(1000))
     True
     """
     number = np.asarray(index, dtype=np.float64)
-    before = np.concatenate([[first - 1.0], number[:-1]])
-    # The shares of the windows after the one before, up to this one: a telescoping sum.
-    begin = np.log(np.maximum(1.0 / (before + 1.0) - 1.0 / (number + 1.0), 1e-300))
+    before = np.concatenate([[number[0] - 1.0 if dropped else -np.inf], number[:-1]])
     total = np.cumsum(gains, axis=0)
     # A gambler who begins in window j has won total[t] - total[j - 1] after window t.
-    capital = total + np.logaddexp.accumulate(begin[:, None] - (total - gains), axis=0)
+    begin = np.log(shares(before, number))[:, None] - (total - gains)
+    capital = total + np.logaddexp.accumulate(begin, axis=0)
     return np.asarray(logsumexp(capital, axis=1) - np.log(gains.shape[1]))
+
+
+def shares(after: Any, upto: Any) -> Floats:
+    """Return the shares of the initial capital for the windows after one and up to another: a telescoping sum.
+
+    Parameters
+    ----------
+    after : array-like of shape (T,)
+        Number of a window, 0 at the origin; minus infinity for all windows before ``upto``.
+    upto : array-like of shape (T,)
+
+    Returns
+    -------
+    share : ndarray of shape (T,)
+
+    Examples
+    --------
+    >>> shares([-np.inf, -1, 0], [-1, 0, 1e9]).round(6).tolist()
+    [0.5, 0.25, 0.25]
+    """
+    low, high = np.asarray(after, dtype=np.float64), np.asarray(upto, dtype=np.float64)
+    early = 1.0 / np.minimum(low, -1.0) - 1.0 / np.minimum(high, -1.0)
+    low, high = np.maximum(low, -1.0), np.maximum(high, -1.0)
+    return np.asarray(0.5 * (early + (high - low) / ((low + 2.0) * (high + 2.0))))
 
 
 def likely_begin(gains: Floats, index: Any) -> int:
@@ -195,8 +219,8 @@ def likely_begin(gains: Floats, index: Any) -> int:
     position : int
     """
     later = np.cumsum(gains[::-1], axis=0)[::-1]
-    j = np.asarray(index, dtype=np.float64)[:, None]
-    return int(np.argmax((later - np.log(j * (j + 1.0))).max(axis=1)))
+    j = np.asarray(index, dtype=np.float64)
+    return int(np.argmax((later + np.log(shares(j - 1.0, j))[:, None]).max(axis=1)))
 
 
 def _scale(payoff: Floats) -> Floats:

@@ -165,6 +165,15 @@ class Ledger:
         """
         return self.total - int(self.table("label").sum()) - int(self.table("invalid").sum())
 
+    def evicted(self) -> bool:
+        """Return whether there were decisions or labels in windows before those that are kept.
+
+        Returns
+        -------
+        evicted : bool
+        """
+        return self.first is not None and self.first < min(self.windows, default=self.first)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as JSON types.
 

@@ -23,10 +23,10 @@ from poscod.metrics import Interval
 from poscod.monitor._assess import facts, sequential
 from poscod.monitor._findings import SEVERITIES, Finding
 from poscod.monitor._ledger import Ledger
-from poscod.monitor._partitions import Counts
+from poscod.monitor._partitions import Counts, missing
 from poscod.monitor._reference import Reference
 from poscod.monitor._share import Shares, adjusted_count, likelihood_share
-from poscod.monitor._times import check_width, window_index, window_start
+from poscod.monitor._times import check_width, origin_of, window_index, window_start
 from poscod.monitor._watch import Watch, watches
 
 SCHEMA = 1
@@ -177,7 +177,7 @@ class Monitor:
         decisions : Decisions
             As they were made; a random sample of the traffic, not of the accepted rows only.
         y : array-like of shape (n,)
-            True labels; whatever is no class of the model, such as -1, marks an OOD row.
+            True labels; whatever is no class of the model, such as -1, marks an OOD row. None and NaN are refused.
         at : moment, or array-like of shape (n,)
             When the decisions were made.
 
@@ -185,9 +185,13 @@ class Monitor:
         -------
         self : Monitor
         """
-        y = np.asarray(y)
+        y = np.asarray(y) if hasattr(y, "dtype") else np.asarray(y, dtype=object)
         if y.shape != (len(decisions),):
             raise InvalidInputError(f"y must hold one label per decision ({len(decisions)}), got shape {y.shape}.")
+        if (gaps := missing(y)).any():
+            raise InvalidInputError(
+                f"y must hold no gaps, got {y[gaps][0]} at row {int(gaps.argmax())}: leave out rows whose labels have not arrived."
+            )
         self._ledger.add_labels(window_index(at, len(decisions), self.width), decisions, y)
         return self
 
@@ -226,7 +230,7 @@ class Monitor:
         findings : list of Finding
         """
         found = [
-            *sequential(self._ledger, self._watches, self.width, self.ood_limit),
+            *sequential(self._ledger, self._watches, self.width, self._origin, self.ood_limit),
             *facts(self._ledger, self.reference, self.width, self.max_age),
         ]
         return sorted(found, key=lambda finding: (-SEVERITIES[finding.severity], finding.code))
@@ -242,7 +246,7 @@ class Monitor:
         rates = {
             "tpr": self.reference.tpr(self.level),
             "fpr": self.reference.fpr(self.level),
-            "prior": self.reference.prior,
+            "prior": self.reference.prior_at(self.level),
         }
         return {
             "reference": {
@@ -342,6 +346,10 @@ class Monitor:
     def _watches(self) -> dict[str, Watch]:
         return watches(self.reference, self.ood_limit, self.false_alarm)
 
+    @property
+    def _origin(self) -> int:
+        return origin_of(self.reference.created, self.width)
+
     def _like(self, workers: set[str]) -> Monitor:
         out = Monitor(self.reference, **{name: getattr(self, name) for name in _PARAMETERS})
         out.workers = workers
@@ -360,7 +368,7 @@ class Monitor:
         return [self._known[i][1] for i in order]
 
     def _estimate(self, cells: Counts) -> Iterator[tuple[Interval, Interval]]:
-        reference, prior = self.reference, self.reference.prior
+        reference, prior = self.reference, self.reference.prior_at(self.level)
         inside = ~reference.rejected("ratio")
         known, mixed = reference.id_counts["ratio"], reference.mixed_counts["ratio"]
         first, second = ((int(c[inside].sum()), int(c.sum())) for c in (known, mixed))

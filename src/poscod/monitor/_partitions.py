@@ -72,7 +72,9 @@ def label_codes(labels: NDArray[Any], classes: Sequence[Any]) -> Codes:
     [1, 2]
     """
     labels = np.asarray(labels)
-    distinct, inverse = np.unique(labels.astype(str) if labels.dtype == object else labels, return_inverse=True)
+    if labels.dtype == object:
+        labels = np.array([_key(label) for label in labels.tolist()], dtype=str)
+    distinct, inverse = np.unique(labels, return_inverse=True)
     # Through text: labels that went through CSV or JSON must meet those of the model.
     place = {_key(name): code for code, name in enumerate(classes)}
     found = [place.get(_key(name), len(classes)) for name in distinct.tolist()]
@@ -80,7 +82,29 @@ def label_codes(labels: NDArray[Any], classes: Sequence[Any]) -> Codes:
 
 
 def _key(label: Any) -> str:
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+    whole = isinstance(label, (float, np.floating)) and label.is_integer()
+    return str(int(label)) if whole else str(label)
+
+
+def missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which labels are None, NaN, NaT or another mark of a gap.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+
+    Returns
+    -------
+    missing : ndarray of shape (n,), bool
+
+    Examples
+    --------
+    >>> missing(np.array([0.0, None, float("nan"), "nan"], dtype=object)).tolist()
+    [False, True, True, False]
+    """
+    gaps = ("None", "nan", "NaT", "<NA>")
+    found = [not isinstance(label, str) and str(label) in gaps for label in labels.tolist()]
+    return np.array(found, dtype=bool)
 
 
 def _ratio(decisions: Decisions, cells: Cells) -> Codes:

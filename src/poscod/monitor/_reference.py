@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from poscod._evaluation import estimate_share
 from poscod._validation import Floats, check_count, check_number
@@ -266,6 +267,27 @@ class Reference:
         """
         return binomial_interval(self.n_id - int(self.id_counts["label"][-1]), self.n_id, level=level)
 
+    def prior_at(self, level: float) -> Interval:
+        """Return the OOD share of the second sample with an interval of a level.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+
+        Returns
+        -------
+        prior : Interval
+
+        Notes
+        -----
+        The distances of ``prior`` are stretched by the ratio of normal quantiles; they are never shortened, because they hold
+        more than sampling error.
+        """
+        value, low, high, known = self.prior
+        stretch = max(1.0, float(ndtri(0.5 + 0.5 * level) / ndtri(0.5 + 0.5 * known)))
+        low, high = max(0.0, value - stretch * (value - low)), min(1.0, value + stretch * (high - value))
+        return Interval(value, low, high, level)
+
     def fpr(self, level: float = 0.95) -> Interval:
         """Return the FPR, through ``accepted = (1 - pi) TPR + pi FPR`` where the second sample is a mixture.
 
@@ -281,7 +303,7 @@ class Reference:
         if self.source == "none" or self.prior.estimate == 0.0:
             return Interval(math.nan, 0.0, 1.0, level)
         accepted = binomial_interval(self.n_mixed - int(self.mixed_counts["label"][-1]), self.n_mixed, level=level)
-        tpr, low, high = self.tpr(level), self.prior.low, self.prior.high
+        tpr, (_, low, high, _) = self.tpr(level), self.prior_at(level)
         gap, rho = tpr.estimate - accepted.estimate, 1.0 / self.prior.estimate
         value = tpr.estimate - gap * rho
         # Three independent errors: of A, of T and of the prior; their distances add in squares.

@@ -22,6 +22,10 @@ UNITS: dict[str, int] = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 """Units of a window's width and their seconds."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICRO = 1_000_000
+_PAST, _FUTURE = (
+    abs(edge.replace(tzinfo=datetime.timezone.utc) - _EPOCH) // datetime.timedelta(microseconds=1)
+    for edge in (datetime.datetime.min, datetime.datetime.max)
+)
 
 
 class Width(NamedTuple):
@@ -99,7 +103,7 @@ def window_index(at: Any, n: int, width: Width) -> NDArray[np.int64]:
         with np.errstate(over="ignore"):
             place = np.floor(check_vector(values, "at", allow_inf=False) / width.size)
     else:
-        place = np.floor_divide(_microseconds(values), int(width.size))
+        place = read_moments(values, width).astype(np.int64) // int(width.size)
     if len(place) and np.abs(place).max() > 2**53:
         raise InvalidInputError("at lies too many windows from zero: check its unit or widen the window.")
     return place.astype(np.int64)
@@ -125,6 +129,22 @@ def window_start(index: int, width: Width) -> str | float:
         raise InvalidInputError("at lies outside the years 1 to 9999: numbers are seconds since 1970.") from None
 
 
+def origin_of(created: str, width: Width) -> int:
+    """Return the window of a date, from which gamblers count; 0 where windows are no times.
+
+    Parameters
+    ----------
+    created : str
+        ISO date.
+    width : Width
+
+    Returns
+    -------
+    index : int
+    """
+    return int(window_index(created, 1, width)[0]) if width.clock else 0
+
+
 def age_in_days(since: str, index: int, width: Width) -> float:
     """Return the days from a date to the beginning of a window; NaN where windows are no times.
 
@@ -144,24 +164,51 @@ def age_in_days(since: str, index: int, width: Width) -> float:
     return (index * width.size - float(_moment(since, 0))) / (UNITS["d"] * _MICRO)
 
 
-def _microseconds(values: NDArray[Any]) -> NDArray[np.int64]:
+def read_moments(values: NDArray[Any], width: Width, start: int = 0) -> NDArray[np.datetime64]:
+    """Read moments, however they are written.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        Seconds since 1970, datetime64, datetime or ISO text.
+    width : Width
+        Of a clock.
+    start : int, default=0
+        Number of the first row, for messages.
+
+    Returns
+    -------
+    moments : ndarray of shape (n,), datetime64[us]
+    """
     if values.dtype.kind == "M":
-        if np.isnat(values).any():
-            raise InvalidInputError(f"at must not contain NaT, got one at row {int(np.isnat(values).argmax())}.")
-        return values.astype("datetime64[us]").astype(np.int64)
-    if values.dtype.kind in "iuf":
-        seconds = check_vector(values, "at", allow_inf=False)
-        if len(seconds) and np.abs(seconds).max() > 2.6e11:
-            raise InvalidInputError("at must be seconds since 1970, got a number beyond the year 9999: check its unit.")
-        return np.floor(seconds * _MICRO).astype(np.int64)
-    # Logs repeat moments: each distinct text is read once.
-    seen: dict[Any, int] = {}
-    out = np.empty(len(values), dtype=np.int64)
-    for row, value in enumerate(values.tolist()):
-        if value not in seen:
-            seen[value] = _moment(value, row)
-        out[row] = seen[value]
-    return out
+        _refuse(np.isnat(values), values, start, "no gaps")
+        moments = values.astype("datetime64[us]").astype(np.int64)
+    elif values.dtype.kind in "iuf":
+        seconds = values.astype(np.float64)
+        _refuse(~np.isfinite(seconds), values, start, "finite numbers")
+        _refuse(np.abs(seconds) > 2.6e11, values, start, "seconds since 1970, up to the year 9999 (check the unit)")
+        moments = np.floor(seconds * _MICRO).astype(np.int64)
+    else:
+        # Logs repeat moments: each distinct text is read once.
+        seen: dict[Any, int] = {}
+        moments = np.empty(len(values), dtype=np.int64)
+        for row, value in enumerate(values.tolist()):
+            if value not in seen:
+                seen[value] = _moment(value, start + row)
+            moments[row] = seen[value]
+    # The end of the window must be a date, too: it is printed.
+    place, size = moments // int(width.size), int(width.size)
+    outside = (place < -(_PAST // size)) | (place >= _FUTURE // size)
+    _refuse(
+        outside, values, start, "moments in windows within the years 1 to 9999 (leave out rows without a real time)"
+    )
+    return moments.astype("datetime64[us]")
+
+
+def _refuse(wrong: NDArray[np.bool_], values: NDArray[Any], start: int, allowed: str) -> None:
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InvalidInputError(f"at must hold {allowed}, got {values[row]} at row {start + row}.")
 
 
 def _moment(value: Any, row: int) -> int:

@@ -1,7 +1,7 @@
 """The gamblers of each sequential finding: what they bet on, given a reference.
 
-Convention: the false-alarm rate is shared equally by the sequential findings; half of each share is for the chance that the
-reference's samples deceive, half is what capital must reach. A payoff is named by the partition it is counted in.
+Convention: the false-alarm rate is shared equally by the sequential findings and the estimate of pi_0, if there is one; half of each
+finding's share is for the chance that the reference's samples deceive, half is what capital must reach. A payoff is named by the partition it is counted in.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
@@ -9,6 +9,7 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +56,10 @@ def watches(reference: Reference, ood_limit: float, false_alarm: float) -> dict[
     -------
     watches : dict of str to Watch
     """
-    delta = alpha = false_alarm / len(SEQUENTIAL) / 2.0
+    share = false_alarm / (len(SEQUENTIAL) + (reference.prior.low < reference.prior.high))
+    delta = alpha = share / 2.0
+    # Only the lower end of pi_0 is used, by all: it may fail with the probability of one share.
+    reference = replace(reference, prior=reference.prior_at(1.0 - 2.0 * share))
     payoffs = {
         "PSC001": {"ratio": _above_limit(reference, ood_limit, delta)},
         "PSC002": {"ratio": _acceptance(reference, delta)},
