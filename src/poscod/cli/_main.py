@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     code : int
-        0 done, 2 bad input, 1 a fault of ours, 130 interrupted.
+        0 done, 2 bad input, 1 a fault of ours, 3 the monitor found something, 130 interrupted.
     """
     args = build_parser().parse_args(argv)
     with warnings.catch_warnings():
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except MemoryError:
             return _fail(args, "there is not enough memory for this input: use fewer rows or columns.", 2)
         except KeyboardInterrupt:
-            return _fail(args, "interrupted; nothing was written.", 130)
+            return _fail(args, "interrupted; no unfinished file was left.", 130)
         except Exception as error:
             return _fail(args, f"{type(error).__name__}: {error} (a fault of poscod; --debug shows where)", 1)
     return 0
