@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import socket
 import threading
 import time
 
 import httpx
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from poscod.exceptions import InvalidInputError
@@ -65,6 +68,54 @@ def test_rows_depth_and_types(server):
     refusal(server.client.get("/nothing"), 404)
     assert refusal(server.client.get("/v1/decide"), 405)
     assert server.client.get("/v1/decide").headers["allow"] == "POST"
+
+
+def test_rows_beyond_the_limit_are_counted(server):
+    def counted() -> float:
+        lines = server.client.get("/metrics").text.splitlines()
+        return sum(float(x.split()[-1]) for x in lines if x.startswith('poscod_rejected_requests_total{limit="rows"}'))
+
+    before = counted()
+    rows = [[0.0, 0.0]] * 1001
+    body = io.BytesIO()
+    np.save(body, np.zeros((1001, 2)))
+    refusal(server.decide(rows), 413)
+    refusal(
+        server.client.post("/v1/decide", content=body.getvalue(), headers={"content-type": "application/x-npy"}), 413
+    )
+    refusal(server.client.post("/v1/at", json={"rows": rows}), 413)
+    refusal(arrow(server, {"x": np.zeros(1001), "y": np.zeros(1001)}), 413)
+    assert counted() == before + 4
+
+
+def arrow(server, columns) -> httpx.Response:
+    table, sink = pa.table(columns), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    head = {"content-type": "application/vnd.apache.arrow.stream"}
+    return server.client.post("/v1/decide", content=sink.getvalue().to_pybytes(), headers=head)
+
+
+def test_a_small_arrow_body_cannot_grow(server):
+    X = {"x": np.zeros(1000), "y": np.zeros(1000)}
+    text = pa.DictionaryArray.from_arrays(np.zeros(1000, dtype=np.int8), ["x" * 100])  # 1 kB stands for 100 kB
+    assert "must not be a dictionary" in refusal(arrow(server, {**X, "id": text}), 422)
+    numbers = pa.DictionaryArray.from_arrays(np.zeros(1000, dtype=np.int8), [1.0])
+    assert "must not be a dictionary" in refusal(arrow(server, {"x": numbers, "y": X["y"]}), 422)
+    bits = {f"b{i}": np.zeros(1000, dtype=bool) for i in range(100)}  # an eighth of a byte stands for eight
+    assert "at most 3 columns, got 102" in refusal(arrow(server, {**X, **bits}), 422)
+    assert arrow(server, {**X, "id": ["a"] * 1000}).status_code == 200
+
+
+def test_large_bodies_are_never_parsed_on_the_event_loop(serve, model_file, monkeypatch):
+    from poscod.serve import _app
+
+    running = serve(model_file)
+    real, threads = _app.parse_json, []
+    monkeypatch.setattr(_app, "parse_json", lambda body: (threads.append(threading.current_thread()), real(body))[1])
+    assert running.client.post("/v1/at", json={"rows": GOOD}).status_code == 200
+    assert running.client.post("/v1/at", json={"rows": GOOD * 5000}).status_code == 200
+    assert [thread is running._thread for thread in threads] == [True, False]
 
 
 def test_slow_body_slow_headers_and_a_body_cut_short(server):

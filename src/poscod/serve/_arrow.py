@@ -1,7 +1,8 @@
 """Arrow IPC streams: a batch of rows in, a table of decisions out.
 
 Convention: a stream is refused before it is decoded if it is compressed (its size would then be unbounded), holds more rows than
-allowed, or a column of a type that is neither number, boolean, text nor list of numbers.
+allowed, more columns than the model has, or a column of a type that is neither number, boolean, text nor list of numbers.
+Dictionaries are refused, too: a few bytes of indices would stand for any amount of text.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
@@ -57,7 +58,7 @@ def _is_compressed(metadata: memoryview) -> bool:
     return bool(_field(metadata, header, _COMPRESSION))
 
 
-def read_stream(body: bytes, max_rows: int) -> dict[str, NDArray[Any]]:
+def read_stream(body: bytes, max_rows: int, max_columns: int | None = None) -> dict[str, NDArray[Any]]:
     """Return the columns of an Arrow IPC stream.
 
     Parameters
@@ -65,6 +66,8 @@ def read_stream(body: bytes, max_rows: int) -> dict[str, NDArray[Any]]:
     body : bytes
     max_rows : int
         More rows are refused.
+    max_columns : int, default=None
+        More columns are refused; None takes any number.
 
     Returns
     -------
@@ -81,12 +84,16 @@ def read_stream(body: bytes, max_rows: int) -> dict[str, NDArray[Any]]:
             schema = reader.schema
             if len(set(schema.names)) < len(schema.names):
                 raise Refusal(422, "The Arrow stream must not hold two columns of one name.")
+            if max_columns is not None and len(schema.names) > max_columns:
+                raise Refusal(422, f"The Arrow stream may hold at most {max_columns} columns, got {len(schema.names)}.")
             for field in schema:
                 _check_type(pa, field)
             for batch in reader:
                 rows += batch.num_rows
                 if rows > max_rows:
-                    raise Refusal(413, f"A batch may have at most {max_rows} rows, got more: send several batches.")
+                    raise Refusal(
+                        413, f"A batch may have at most {max_rows} rows, got more: send several batches.", limit="rows"
+                    )
                 batch.validate(full=True)
                 batches.append(batch)
         table = pa.Table.from_batches(batches, schema)
@@ -99,8 +106,11 @@ def read_stream(body: bytes, max_rows: int) -> dict[str, NDArray[Any]]:
 def _check_type(pa: Any, field: Any) -> None:
     kind, types = field.type, pa.types
     if types.is_dictionary(kind):
-        kind = kind.value_type
-    elif types.is_list(kind) or types.is_fixed_size_list(kind):
+        raise Refusal(
+            422,
+            f"Column '{field.name}' must not be a dictionary: send its plain values (in pyarrow, cast to {kind.value_type}).",
+        )
+    if types.is_list(kind) or types.is_fixed_size_list(kind):
         kind = kind.value_type
         if types.is_floating(kind) or types.is_integer(kind):
             return

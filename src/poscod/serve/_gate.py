@@ -95,6 +95,8 @@ class Gate:
                 raise Refusal(503, "Too many requests at a time: try again later.", {"Retry-After": "1"})
             await self._app(scope, receive, answer)
         except Refusal as refusal:
+            if refusal.limit is not None:
+                notes["limit"] = refusal.limit
             await answer.refuse(refusal)
         except Exception as error:
             say("fault", request_id=request_id, route=path if path in self._routes else "other", error=where(error))

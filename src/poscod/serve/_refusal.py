@@ -24,11 +24,16 @@ class Refusal(Exception):
         What was wrong and what to do.
     headers : mapping of str to str
         Further headers of the answer.
+    limit : str, default=None
+        Name of the limit that was exceeded, as the metrics count it.
     """
 
-    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, sentence: str, headers: Mapping[str, str] | None = None, *, limit: str | None = None
+    ) -> None:
         super().__init__(sentence)
         self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
+        self.limit = limit
 
 
 def problem_body(status: int, sentence: str, request_id: str) -> bytes:

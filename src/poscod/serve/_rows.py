@@ -186,7 +186,9 @@ def _npy(body: bytes, inputs: Inputs, max_rows: int) -> Rows:
 
 
 def _arrow(body: bytes, inputs: Inputs, max_rows: int) -> Rows:
-    columns = read_stream(body, max_rows)
+    # One column per number of a row, or features and logits as lists; and the ids.
+    most = None if inputs.kind == "any" else 1 + max(2, (inputs.width or 0) + (inputs.logits or 0))
+    columns = read_stream(body, max_rows, most)
     ids = None
     if "id" in columns and "id" not in (inputs.names or ()):
         ids = _ids(columns.pop("id").tolist())
@@ -266,7 +268,7 @@ def _checked(rows: Rows, inputs: Inputs, max_rows: int) -> Rows:
     if n == 0:
         raise Refusal(422, "A batch must have at least one row, got none.")
     if n > max_rows:
-        raise Refusal(413, f"A batch may have at most {max_rows} rows, got {n}: send several batches.")
+        raise Refusal(413, f"A batch may have at most {max_rows} rows, got {n}: send several batches.", limit="rows")
     if rows.ids is not None and len(rows.ids) != n:
         raise Refusal(422, f"ids must have one name per row ({n}), got {len(rows.ids)}.")
     if inputs.frame and set(rows.parts) == set(inputs.names or ()) and "rows" not in rows.parts:
@@ -400,7 +402,9 @@ def _check_list(value: Any, name: str, max_rows: int) -> None:
     if not isinstance(value, list):
         raise Refusal(422, f"{name} must be a list, got {_name(value)}.")
     if len(value) > max_rows:
-        raise Refusal(413, f"A batch may have at most {max_rows} rows, got {len(value)}: send several batches.")
+        raise Refusal(
+            413, f"A batch may have at most {max_rows} rows, got {len(value)}: send several batches.", limit="rows"
+        )
 
 
 def _columns(inputs: Inputs) -> str:
