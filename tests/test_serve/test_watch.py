@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -12,6 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from poscod import POSCOD
 from poscod.monitor import Monitor, Reference
 from poscod.ratio import CorrectedSigmoid
+from poscod.serve import Settings
+from poscod.serve._model import load_model
+from poscod.serve._watch import Watch
 from poscod.theory import GaussianWorld
 
 WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
@@ -62,7 +66,10 @@ def test_state_survives_a_restart_and_a_change_of_model(serve, model_file, other
     shutil.rmtree(tmp_path / "gone", ignore_errors=True)
     for file in tmp_path.glob("state-*.json"):
         file.unlink()
-    assert total(serve(path, state_file=state)) == 0  # damaged: begun anew, with a line in the log
+    last = serve(path, state_file=state)
+    assert total(last) == 0  # damaged: begun anew, with a line in the log
+    last.stop()
+    assert (tmp_path / "state-unused-1.json").read_text() == "{"
 
 
 def test_a_model_that_cannot_be_monitored_is_served(serve, tmp_path):
@@ -119,4 +126,52 @@ def test_a_state_counted_otherwise_is_not_mixed_in(serve, model_file, tmp_path, 
     first = serve(model_file, state_file=state)
     first.decide([[0.0, 0.0]])
     first.stop()
-    assert total(serve(model_file, state_file=state, **{name: {"window": "15min", "ood_limit": 0.3}[name]})) == 0
+    for i in (1, 2):
+        kept = state.read_text()
+        options = {name: {"window": ("15min", "2h"), "ood_limit": (0.3, 0.4)}[name][i - 1]}
+        other = serve(model_file, state_file=state, **options)
+        assert total(other) == 0
+        other.stop()
+        assert (tmp_path / f"state-unused-{i}.json").read_text() == kept  # nor lost
+
+
+def test_a_restart_with_another_model_keeps_the_state_of_the_first(serve, model_file, other_file, tmp_path):
+    state = tmp_path / "state.json"
+    for file, sent, found in ((model_file, 4, 0), (other_file, 3, 0), (model_file, 2, 4), (other_file, 1, 3)):
+        running = serve(file, state_file=state)
+        assert total(running) == found
+        assert running.decide([[0.0, 0.0]] * sent).status_code == 200
+        running.stop()
+    first = load_model(model_file).sha256
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"state-{first[:12]}.json", "state.json"]
+
+
+def test_an_archive_that_cannot_be_used_is_not_overwritten(serve, model_file, other_file, tmp_path):
+    state = tmp_path / "state.json"
+    archive = tmp_path / f"state-{load_model(model_file).sha256[:12]}.json"
+    archive.write_text("damaged")
+    for file in (model_file, other_file):
+        serve(file, state_file=state).stop()
+    assert (tmp_path / "state-unused-1.json").read_text() == "damaged"
+    assert json.loads(archive.read_text())["sha256"] == load_model(model_file).sha256
+
+
+def test_calibration_has_the_date_of_the_model_file(serve, model_file, tmp_path):
+    path, state = tmp_path / "m.poscod", tmp_path / "state.json"
+    shutil.copy(model_file, path)
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    serve(path, state_file=state).stop()
+    assert json.loads(state.read_text())["reference"]["created"] == "2023-11-14"
+
+
+def test_what_a_new_model_decides_before_the_monitor_knows_it_is_counted(model_file, other_file):
+    old, new = load_model(model_file), load_model(other_file)
+    X = WORLD.sample_id(50, random_state=1)[0]
+    watch = Watch(old, Settings())
+    with watch._wake:  # all of it waits when the thread looks
+        watch.put(1.7e9, old.model.decide(X[:20]), old)
+        watch.put(1.7e9, new.model.decide(X), new)
+        watch.reset(new)
+    watch.close(30)
+    assert sum(window["n"] for window in watch.document()["windows"]) == 50
+    assert watch.dropped == 0

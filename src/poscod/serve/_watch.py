@@ -2,14 +2,17 @@
 
 Convention: requests only append to a bounded queue; only the watching thread touches the `Monitor`, so counting needs no lock and
 reading a summary costs nothing. The state file holds the state, the reference it was counted with and the hash of the model;
-the state of a model that was replaced stays beside it, under the first digits of its hash.
+a state that is not taken up stays beside it: that of another model under the first digits of its hash, from where it is taken up when
+the model comes back; one that cannot be used under a number.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import threading
 import time
 from collections import deque
@@ -38,6 +41,8 @@ _PATIENCE, _SUMMARY_SECONDS, _SAVE_SECONDS = 0.25, 1.0, 60.0
 # A summary of many windows takes a second: it may cost one part in so many of the time.
 _SUMMARY_SHARE = 30.0
 
+_Counted = tuple[float, Decisions, LoadedModel]
+
 
 class Watch:
     """Counts what a service decides.
@@ -51,7 +56,7 @@ class Watch:
 
     def __init__(self, loaded: LoadedModel, settings: Settings) -> None:
         self._settings = settings
-        self._queue: deque[tuple[float, Decisions, LoadedModel]] = deque()
+        self._queue: deque[_Counted] = deque()
         self._wake = threading.Condition()
         self._waiting, self._closing = 0, False
         self._next: LoadedModel | None = None
@@ -120,11 +125,14 @@ class Watch:
                 self._waiting = 0
                 upcoming, self._next, closing = self._next, None, self._closing
             try:
-                fresh |= self._count(taken)
+                rest = self._count(taken)
+                fresh |= len(rest) < len(taken)
                 if upcoming is not None:
-                    self._retire()
+                    self._save(self._settings.state_file)
                     self._begin(upcoming)
+                    rest = self._count(rest)  # the new model has decided before the monitor knew of it
                     fresh = True
+                self.dropped += sum(len(decisions) for _, decisions, _ in rest)
                 now = time.monotonic()
                 if fresh and (closing or upcoming is not None or now - summary_at >= pause):
                     self._summarise()
@@ -138,27 +146,33 @@ class Watch:
             if closing:
                 return
 
-    def _count(self, taken: list[tuple[float, Decisions, LoadedModel]]) -> bool:
+    def _count(self, taken: list[_Counted]) -> list[_Counted]:
+        """Count decisions of the model that is watched; return the others."""
         ours = [(now, decisions) for now, decisions, loaded in taken if loaded.sha256 == self._sha256]
-        self.dropped += sum(len(d) for _, d, loaded in taken if loaded.sha256 != self._sha256)
+        rest = [item for item in taken if item[2].sha256 != self._sha256]
         if not ours or self._monitor is None:
-            return False
+            return rest
         sizes = [len(decisions) for _, decisions in ours]
         joint = Decisions(
             *(np.concatenate([getattr(decisions, field.name) for _, decisions in ours]) for field in fields(Decisions))
         )
         self._monitor.update(joint, at=np.repeat([now for now, _ in ours], sizes))
-        return True
+        return rest
 
     def _begin(self, loaded: LoadedModel) -> None:
         """Take up the state that was saved for a model, or begin with none."""
         self._sha256, self._monitor, self._why = loaded.sha256, None, None
-        for path in (self._settings.state_file, self._archive()):
-            if path is not None and path.exists() and self._restore(path):
-                if path != self._settings.state_file:
-                    self._save(self._settings.state_file)
-                    path.unlink(missing_ok=True)
-                return
+        state = self._settings.state_file
+        if state is not None:
+            archive = _archive(state, self._sha256)
+            for path in (state, archive):
+                if not path.exists():
+                    continue
+                if self._restore(path):
+                    if path == archive:
+                        _rename(archive, state)
+                    return
+                _set_aside(path, state, self._sha256)
         try:
             # The date of the file, not of today: calibration ages with it, and states of several processes can be merged.
             reference = Reference.from_model(loaded.model, created=loaded.card["written_at"][:10])
@@ -167,12 +181,6 @@ class Watch:
             say("monitor-off", sentence=self._why)
             return
         self._monitor = Monitor(reference, window=self._settings.window, ood_limit=self._settings.ood_limit)
-
-    def _retire(self) -> None:
-        """Put the state of a model that goes out of service aside; the state file is for the one in service."""
-        self._save(self._archive())
-        if self._settings.state_file is not None:
-            self._settings.state_file.unlink(missing_ok=True)
 
     def _restore(self, path: Path) -> bool:
         try:
@@ -188,10 +196,6 @@ class Watch:
             return False
         self._monitor = monitor
         return True
-
-    def _archive(self) -> Path | None:
-        path = self._settings.state_file
-        return None if path is None else path.with_name(f"{path.stem}-{self._sha256[:12]}{path.suffix}")
 
     def _save(self, path: Path | None) -> None:
         if path is None or self._monitor is None:
@@ -211,3 +215,27 @@ class Watch:
         summary = {"windows": [], "findings": []} if self._monitor is None else self._monitor.summary()
         stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._document = plain({"model": self._sha256, "at": stamp, "off": self._why, **summary})
+
+
+def _archive(state: Path, sha256: str) -> Path:
+    """Return where the state of a model that is not in service lies."""
+    return state.with_name(f"{state.stem}-{sha256[:12]}{state.suffix}")
+
+
+def _set_aside(path: Path, state: Path, sha256: str) -> None:
+    """Rename a state that is not taken up, so that nothing overwrites it."""
+    try:
+        owner = json.loads(path.read_text(encoding="utf-8"))["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        owner = None
+    known = isinstance(owner, str) and re.fullmatch("[0-9a-f]{64}", owner) and owner != sha256
+    numbered = (state.with_name(f"{state.stem}-unused-{i}{state.suffix}") for i in itertools.count(1))
+    names = itertools.chain([_archive(state, str(owner))] if known else [], numbered)
+    _rename(path, next(name for name in names if not name.exists()))
+
+
+def _rename(path: Path, target: Path) -> None:
+    try:
+        path.rename(target)
+    except OSError as error:
+        say("monitor-state", sentence=f"{path} cannot be renamed to {target.name} ({error.strerror}).")
