@@ -10,8 +10,9 @@ import pytest
 
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
+from poscod.problem import CoverageProblem, GeneralisedProblem
 from poscod.serve import create_app
-from poscod.serve._model import calibration_rates
+from poscod.serve._model import calibration_rates, describe_rule
 
 ROWS = [[0.0, 0.0], [3.0, 0.5], [1.5, 4.5], [1.4, 0.0]]
 
@@ -26,6 +27,29 @@ def test_card_says_what_the_model_is(server, model_file):
     assert card["ood_share_at_fit"] == model.ood_prior_
     assert card["inputs"]["width"] == 2
     assert "About 0.9" in card["promise"]
+
+
+def test_a_moved_threshold_promises_no_tpr(model_file, tmp_path):
+    model = POSCOD.load(model_file)
+    moved = {
+        "budget": model.budget(0.5),
+        "risk": model.control_risk(0.2),
+        "coverage": model.at(problem=CoverageProblem(reject_max=0.4)),
+    }
+    for name, other in moved.items():
+        other.save(tmp_path / f"{name}.poscod")
+        rule = describe_rule(POSCOD.load(tmp_path / f"{name}.poscod"))
+        assert "No TPR is promised" in rule["promise"], name
+        assert f"{rule['calibration']['tpr']:.3g}." in rule["promise"]
+    assert abs(describe_rule(moved["budget"])["calibration"]["tpr"] - 0.9) > 0.1
+    assert "About 0.8 " in describe_rule(model.at(problem=GeneralisedProblem(alpha=0.3, tpr_min=0.8)))["promise"]
+    assert "About 0.9 " in describe_rule(model)["promise"]
+
+
+def test_a_guarantee_is_promised_where_it_is_kept(model_file):
+    model = POSCOD.load(model_file).set_params(threshold="guaranteed").at(tpr_min=0.9)
+    assert "At least 0.9 " in describe_rule(model)["promise"]
+    assert "No TPR is promised" in describe_rule(model.budget(0.5))["promise"]
 
 
 def test_rates_against_a_plain_count(model_file):
@@ -98,6 +122,22 @@ def test_a_bad_file_leaves_the_old_model_and_says_so(serve, model_file, tmp_path
     shutil.copy(model_file, path)
     answer = running.client.post("/v1/reload")
     assert answer.json() == {"changed": False, "sha256": sha256}
+    assert running.client.get("/readyz").json()["reload_error"] is None
+
+
+def test_a_file_that_raises_anything_does_not_end_the_watch(serve, model_file, other_file, tmp_path, eventually):
+    path = tmp_path / "m.poscod"
+    shutil.copy(model_file, path)
+    running = serve(path, reload_seconds=0.1)
+    strange = POSCOD.load(model_file)
+    strange.calibration_ = "none"  # it decides, and describing it raises AttributeError
+    strange.save(path)
+    eventually(lambda: running.client.get("/readyz").json()["reload_error"])
+    assert "cannot be served" in running.client.get("/readyz").json()["reload_error"]
+    assert running.client.post("/v1/reload").status_code == 409
+    assert running.decide(ROWS).status_code == 200
+    shutil.copy(other_file, path)
+    eventually(lambda: running.metric("poscod_model_reloads_total") == 1)
     assert running.client.get("/readyz").json()["reload_error"] is None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -219,9 +220,12 @@ def describe_rule(model: POSCOD) -> dict[str, Any]:
     """
     problem: Any = model.problem_
     guaranteed = model.threshold == "guaranteed"
-    tpr_min = getattr(problem, "tpr_min", None)
-    if tpr_min is None:
-        promise = "The rule minimises a cost; it promises no TPR."
+    tpr_min, rates = getattr(problem, "tpr_min", None), calibration_rates(model)
+    if tpr_min is None or not _keeps_tpr(model, tpr_min):
+        promise = (
+            "No TPR is promised: the threshold was set for a cost, a budget or a bound. "
+            f"On the calibration rows TPR is {rates['tpr']:.3g}."
+        )
     elif guaranteed:
         promise = f"At least {tpr_min:.6g} of ID inputs are accepted, with probability {1 - model.delta:.6g} over the calibration rows."
     else:
@@ -237,9 +241,15 @@ def describe_rule(model: POSCOD) -> dict[str, Any]:
             "threshold_rule": model.threshold,
             "delta": model.delta if guaranteed else None,
             "promise": promise,
-            "calibration": calibration_rates(model),
+            "calibration": rates,
         }
     )
+
+
+def _keeps_tpr(model: POSCOD, tpr_min: float) -> bool:
+    """Tell whether the threshold is the one for tpr_min: `budget` and `control_risk` move it and leave the problem."""
+    asked = model._arrays(model.problem_).at_tpr(model.beta_, tpr_min).threshold
+    return math.isclose(asked, model.threshold_, rel_tol=1e-9)  # the file may come from a machine that rounds otherwise
 
 
 def _card(model: POSCOD, inputs: Inputs, path: Path, sha256: str) -> dict[str, Any]:
@@ -311,8 +321,10 @@ class ModelHolder:
             try:
                 self._seen = signature(self.path)
                 loaded = load_model(self.path, self._trusted)
-            except (PoscodError, OSError) as error:
-                self.error = " ".join(str(error).split())
+            except Exception as error:  # a strange file may raise anything; whoever watches the file must live on
+                known = isinstance(error, (PoscodError, OSError))
+                sentence = str(error) if known else f"{self.path} cannot be served ({type(error).__name__})."
+                self.error = " ".join(sentence.split())
                 self.failures += 1
                 return False
             self.error = None
