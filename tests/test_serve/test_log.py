@@ -77,7 +77,7 @@ class Stuck:
     """A sink that waits, fails or works as it is told."""
 
     def __init__(self) -> None:
-        self.go, self.fail, self.rows, self.attempts = threading.Event(), False, [], 0
+        self.go, self.fail, self.rows, self.attempts, self.held = threading.Event(), False, [], 0, 0
 
     def write(self, columns) -> None:
         self.attempts += 1
@@ -162,6 +162,33 @@ def test_parquet_files_rotate_and_a_failed_write_is_not_lost(tmp_path):
     sink.write({**one, "number": [8]})  # the writer brings it again
     sink.close()
     assert parquet.read_table(tmp_path / "d")["number"].to_pylist() == [6, 7, 8]
+
+
+def test_written_is_what_is_in_a_file(tmp_path, eventually):
+    log = DecisionLog(ParquetSink(tmp_path / "d", rotate_rows=5, rotate_seconds=1e9), max_rows=5)
+    for sent, written, waiting in ((2, 0, 2), (2, 0, 4), (3, 7, 0), (2, 7, 2)):
+        log.put([entry(sent)])
+        eventually(lambda: log._queued == 0)  # the sink has it
+        assert (log.written, log.waiting, log.dropped) == (written, waiting, 0)
+    assert parquet.read_table(tmp_path / "d").num_rows == 7
+    shutil.rmtree(tmp_path / "d")
+    log.put([entry(1)])
+    log.close(0.5)
+    assert (log.written, log.waiting, log.dropped) == (7, 0, 3)  # three rows are nowhere
+
+
+def test_a_file_that_cannot_be_written_stays_an_error_while_rows_come(tmp_path, eventually, capfd):
+    log = DecisionLog(ParquetSink(tmp_path / "d", rotate_seconds=0.0), max_rows=100)
+    shutil.rmtree(tmp_path / "d")
+    for rows in (2, 5):  # the second batch is taken, which is no success
+        log.put([entry(2 if rows == 2 else 3)])
+        eventually(lambda rows=rows: log._held == rows and log.error is not None)
+    assert "log-resumed" not in capfd.readouterr().err
+    (tmp_path / "d").mkdir()
+    eventually(lambda: log.written == 5)
+    log.close(30)
+    assert log.error is None
+    assert parquet.read_table(tmp_path / "d").num_rows == 5
 
 
 def test_targets_that_cannot_be(tmp_path):

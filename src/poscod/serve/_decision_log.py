@@ -1,7 +1,8 @@
 """The decision log: a bounded queue and one writer thread.
 
 Convention: a request only ever appends to the queue; if there is no room, its rows are dropped and counted. The writer retries with
-growing pauses while its sink fails, for as long as the service lives. ``written + dropped + waiting`` is what was decided.
+growing pauses while its sink fails, for as long as the service lives. ``written + dropped + waiting`` is what was decided;
+written is what the sink has stored, not what it holds.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
@@ -67,24 +68,29 @@ class DecisionLog:
         self._wake = threading.Condition()
         self._run, self._number = secrets.token_hex(6), 0
         self._deadline: float | None = None
-        self.waiting = self.written = self.dropped = self.failures = 0
+        self._queued = self._held = self.written = self.dropped = self.failures = 0
         self.error: str | None = None
         self._thread = threading.Thread(target=self._work, name="poscod-log", daemon=True)
         self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Rows that are not stored yet: in the queue, or held by the sink."""
+        return self._queued + self._held
 
     def put(self, entries: Sequence[Entry]) -> None:
         """Append entries, or drop and count them; never waits for the sink."""
         with self._wake:
             for entry in entries:
                 rows = len(entry.decisions)
-                if self.waiting + rows > self._max_rows or self._deadline is not None:
+                if self._queued + rows > self._max_rows or self._deadline is not None:
                     if self.dropped == 0:
                         say("log-full", sentence="The decision log is full: rows are dropped from now on and counted.")
                     self.dropped += rows
                     continue
-                self.waiting += rows
+                self._queued += rows
                 self._entries.append(entry)
-            if self.waiting >= _BATCH_ROWS:  # fewer rows wait for company: a transaction costs the same
+            if self._queued >= _BATCH_ROWS:  # fewer rows wait for company: a transaction costs the same
                 self._wake.notify()
 
     def close(self, seconds: float) -> None:
@@ -94,9 +100,8 @@ class DecisionLog:
             self._wake.notify()
         self._thread.join(seconds + 1.0)
         with self._wake:
-            if self.waiting:
-                self.dropped += self.waiting
-                self.waiting = 0
+            self.dropped += self.waiting
+            self._queued = self._held = 0
         say("log-closed", written=self.written, dropped=self.dropped)
 
     def _closing(self) -> bool:
@@ -113,13 +118,15 @@ class DecisionLog:
             if not taken and self._closing():
                 break
             self._attempt(self._sink.tick)
+            self._settle()
         while not self._attempt(self._sink.close) and not self._late():
             time.sleep(_FIRST_PAUSE)
+        self._settle()
 
     def _take(self) -> list[Entry]:
         """Wait a little for entries and return a batch of them."""
         with self._wake:
-            if self.waiting < _BATCH_ROWS and not self._closing():
+            if self._queued < _BATCH_ROWS and not self._closing():
                 self._wake.wait(_PATIENCE)
             taken: list[Entry] = []
             rows = 0
@@ -163,10 +170,16 @@ class DecisionLog:
             if self._closing():
                 time.sleep(0.1)
             pause = min(2.0 * pause, _LONGEST_PAUSE)
-        with self._wake:
-            self.waiting -= n
-            self.written += n
+        self._settle(n)
         return True
+
+    def _settle(self, taken: int = 0) -> None:
+        """Count what the sink has stored, after it took so many rows from the queue."""
+        with self._wake:
+            held = self._sink.held
+            self.written += self._held + taken - held
+            self._queued -= taken
+            self._held = held
 
     def _attempt(self, action: Any) -> bool:
         try:
@@ -177,7 +190,7 @@ class DecisionLog:
                 say("log-failing", error=type(error).__name__, waiting=self.waiting)
             self.error = type(error).__name__
             return False
-        if self.error is not None:
+        if self.error is not None and self._sink.held == 0:  # to take rows is not to store them
             say("log-resumed", waiting=self.waiting, dropped=self.dropped)
             self.error = None
         return True

@@ -1,7 +1,7 @@
 """Where decisions are logged: Parquet files in a folder, or a table of any database that SQLAlchemy knows.
 
 Convention: a sink has ``write(columns)``, ``tick()`` and ``close()``, is used by one thread, and raises whatever goes wrong: its
-caller retries. Writing the same rows twice stores them once. `COLUMNS` lists what is logged; features are not among it.
+caller retries. ``held`` counts rows that it has taken and not stored yet. Writing the same rows twice stores them once. `COLUMNS` lists what is logged; features are not among it.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
@@ -46,8 +46,12 @@ ROTATE_ROWS, ROTATE_SECONDS = 100_000, 60.0
 class Sink(Protocol):
     """What a decision log writes to."""
 
+    @property
+    def held(self) -> int:
+        """Rows taken and not stored yet."""
+
     def write(self, columns: Columns) -> None:
-        """Store rows."""
+        """Take rows."""
 
     def tick(self) -> None:
         """Do what time asks for."""
@@ -77,6 +81,11 @@ class ParquetSink:
         self._tables: list[Any] = []
         self._since = 0.0
 
+    @property
+    def held(self) -> int:
+        """Rows that wait for their file."""
+        return sum(table.num_rows for table in self._tables)
+
     def write(self, columns: Columns) -> None:
         """Keep rows, and write a file if they are many."""
         pa = self._pa
@@ -84,7 +93,7 @@ class ParquetSink:
         if not self._tables:
             self._since = time.monotonic()
         self._tables.append(pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()}))
-        if sum(table.num_rows for table in self._tables) >= self._rotate_rows:
+        if self.held >= self._rotate_rows:
             self._flush_or_forget_last()
 
     def _flush_or_forget_last(self) -> None:
@@ -121,6 +130,8 @@ class SqlSink:
     url : str
         Database URL of SQLAlchemy.
     """
+
+    held = 0
 
     def __init__(self, url: str) -> None:
         self._sql = require("sqlalchemy", extra="serve", feature="Logging to a database")
