@@ -544,7 +544,8 @@ def test_hostile_class_names_are_refused(core, tmp_path, name):
         load(with_state(core, tmp_path, inside))
     with pytest.raises(ModelFileError, match="names the class"):
         load(with_state(core, tmp_path, lambda s: s.update({"class": name}), manifest={"root": name}))
-    assert set(sys.modules) == before
+    # zipfile loads the codec of old member names when it first reads an archive.
+    assert {module for module in set(sys.modules) - before if not module.startswith("encodings.")} == set()
 
 
 def test_the_registry_holds_only_classes_of_the_package():
