@@ -32,7 +32,7 @@ from poscod._codec import Decoder, Encoder, registry
 from poscod.exceptions import InvalidInputError, MissingExtraError, PoscodWarning
 from poscod.persist import ModelFileError, UntrustedTypesError, load, save
 from poscod.problem import CostProblem, ScodProblem
-from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, EMRatio, StandardSigmoid
+from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, EMRatio, FixedLinear, StandardSigmoid
 from poscod.theory import GaussianWorld
 
 TREES = [
@@ -104,6 +104,7 @@ MODELS = {
     "em": lambda: fitted(ratio=EMRatio(HistGradientBoostingClassifier(max_iter=10), n_folds=2, max_iter=2)),
     "nnpu": lambda: fitted(ratio=NNPU()),
     "woods": lambda: fitted(ratio=WOODS()),
+    "fixed linear": lambda: fitted(ratio=FixedLinear(np.linspace(-1.0, 1.0, rows()[0].shape[1]), -0.5, ood_prior=0.3)),
     "network": network,
     "network at": lambda: network(loss="absolute").at(alpha=0.8),
 }
