@@ -185,7 +185,8 @@ def test_keyboard_moves_both_sliders(page, tmp_path, case, summary):
     values = [explorer["alpha"]["positions"][spots[0]], explorer["tpr_min"]["positions"][spots[1]]]
     compare(page.evaluate(READ), python_says(case, *values, 1.0, share_of(case)), case)
     assert page.get_attribute("#tpr_min", "aria-valuetext") == percent(values[1])
-    page.wait_for_function("document.getElementById('said').textContent.includes('SCOD risk')")
+    # Not wait_for_function: its polling evaluates strings in the page, which the page's policy forbids.
+    page.locator("#said", has_text="SCOD risk").wait_for(state="attached")
     page.keyboard.press("Tab")
     page.keyboard.press("Home")
     page.click("#reset")
