@@ -37,6 +37,7 @@ LAYERS = {
     "_evaluation": 6,
     "_comparison": 6,
     "_files": 0,
+    "_json": 0,
     "_codec": 6,
     "persist": 6,
     "estimator": 6,

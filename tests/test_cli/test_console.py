@@ -10,8 +10,9 @@ from contextlib import redirect_stderr
 import numpy as np
 import pytest
 
+from poscod._json import plain
 from poscod.cli import _console
-from poscod.cli._console import Console, plain
+from poscod.cli._console import Console
 
 
 class Terminal:

@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
+from poscod._json import plain
 from poscod.exceptions import PoscodError
 
-__all__ = ["Console", "add_output_options", "percent", "plain"]
+__all__ = ["Console", "add_output_options", "percent"]
 
 _PATIENCE = 2.0
 """Seconds before progress is shown."""
@@ -165,36 +164,6 @@ class Console:
         return tqdm(
             desc=label, total=total, unit=f" {unit}", unit_scale=True, delay=_PATIENCE, file=sys.stderr, leave=False
         )
-
-
-def plain(value: Any) -> Any:
-    """Return a value made of what JSON knows; NaN and infinities become None.
-
-    Parameters
-    ----------
-    value : object
-        Mappings, sequences, named tuples, numpy arrays and scalars, numbers, texts, None.
-
-    Returns
-    -------
-    value : object
-
-    Examples
-    --------
-    >>> plain({"a": np.array([1.0, np.inf]), 2: (np.bool_(True), "x")})
-    {'a': [1.0, None], '2': [True, 'x']}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, (np.ndarray, np.generic)):
-        return plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def percent(share: float) -> str:

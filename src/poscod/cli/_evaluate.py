@@ -20,14 +20,15 @@ import numpy as np
 
 from poscod._comparison import Sample, check_ratio, read_sample
 from poscod._files import replacing
-from poscod.cli._console import Console, add_output_options, percent, plain
+from poscod._json import plain
+from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._fresh import add_fresh_options, read_fresh
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._rules import compare_rules, long_table, rules_table
 from poscod.cli._tables import FORMATS, TableWriter, check_output
 from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.report._words import FINDINGS
+from poscod.ratio import FINDINGS
 
 EXAMPLES = (
     "poscod evaluate model.poscod --id test.parquet --target label --ood ood.parquet",

@@ -8,7 +8,7 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from poscod.ratio._baselines import NNPU, WOODS
 from poscod.ratio._corrected_sigmoid import CorrectedSigmoid
-from poscod.ratio._diagnose import diagnose, format_diagnosis
+from poscod.ratio._diagnose import FINDINGS, diagnose, format_diagnosis
 from poscod.ratio._em import EMRatio
 from poscod.ratio._fixed import FixedLinear
 from poscod.ratio._prior import PRIORS, certified_lower_bound, estimate_prior
@@ -23,6 +23,7 @@ from poscod.ratio._warnings import (
 )
 
 __all__ = [
+    "FINDINGS",
     "NNPU",
     "PRIORS",
     "WOODS",

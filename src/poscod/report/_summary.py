@@ -17,12 +17,12 @@ import sklearn
 
 from poscod._comparison import keeps_tpr, measure, own_rule, read_sample
 from poscod._inputs import n_rows
+from poscod._json import plain
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
 from poscod.problem import ScodProblem
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
-from poscod.report._plain import plain
 
 SCHEMA: dict[str, str] = {
     "schema": "number of this layout, 1",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from poscod.ratio import FINDINGS
 from poscod.report._format import MISSING, count, fixed, interval, percent
 
 RULE_NAMES = {
@@ -24,17 +25,6 @@ REASON_NAMES = {
     "unfamiliar": "unfamiliar: unlike the training data",
     "both": "a bit of both",
     "accepted, but wrong": "accepted, but the answer was wrong",
-}
-FINDINGS = {
-    "no_better_than_constant": "g does not tell the traffic from known inputs better than a constant would: either there is hardly anything "
-    "unknown in it, or the features do not show it.",
-    "inverse_rho_not_one": "The mean of 1/rho over the traffic is not 1: the scale of g is off, or this traffic holds another share of "
-    "unknown inputs than that seen at fit.",
-    "unreliable_bins": "More than three in ten bins of g disagree with what was observed: the shape of g is off, or this "
-    "traffic is another mixture than that seen at fit.",
-    "few_ood_rows": "Fewer than 30 unknown inputs are expected in this traffic: estimates about them are rough.",
-    "seen_by_classifier": "The labelled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
-    "class_prior_shift": "The mix of classes differs between labelled rows and traffic: part of the OOD share may be that.",
 }
 _VERDICTS = {
     "held": "The promise held",
@@ -143,7 +133,7 @@ def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
         f"{percent(diagnosis['flips'])} of the traffic would change between “more likely OOD” and “more likely known” if the OOD share "
         "moved within its interval."
     )
-    found += [FINDINGS.get(name, name) for name in diagnosis["findings"]]
+    found += [FINDINGS[name] for name in diagnosis["findings"]]
     return found if diagnosis["findings"] else [*found, "No check of g failed."]
 
 

@@ -9,20 +9,19 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import json
-import math
-import sys
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LARGEST", "column", "dumps", "floats", "plain"]
+from poscod import _json
+from poscod._json import LARGEST
 
-LARGEST = sys.float_info.max
+__all__ = ["column", "dumps", "floats", "plain"]
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON can hold.
+    """Return a value that JSON can hold; infinities become the largest double.
 
     Parameters
     ----------
@@ -31,23 +30,8 @@ def plain(value: Any) -> Any:
     Returns
     -------
     value : None, bool, int, float, str, list or dict
-
-    Examples
-    --------
-    >>> plain({"beta": float("inf"), "classes": np.array([1, 2]), "mark": float("nan"), "kind": b"x"})
-    {'beta': 1.7976931348623157e+308, 'classes': [1, 2], 'mark': None, 'kind': "b'x'"}
     """
-    if isinstance(value, (np.generic, np.ndarray)):
-        value = value.tolist()
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None if math.isnan(value) else math.copysign(LARGEST, value)
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
-    return str(value)
+    return _json.plain(value, infinity=LARGEST)
 
 
 def floats(array: NDArray[np.float64]) -> list[float]:

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from poscod._files import replacing
+from poscod._json import LARGEST
 from poscod._optional import require
 from poscod.exceptions import InvalidInputError
-from poscod.serve._plain import LARGEST
 
 __all__ = ["COLUMNS", "TABLE", "Columns", "ParquetSink", "Sink", "SqlSink", "open_sink"]
 
