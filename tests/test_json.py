@@ -37,7 +37,9 @@ def test_infinities_keep_their_order(kind):
     values = [kind("-inf"), kind(-1.5), kind(0.0), kind("inf")]
     assert plain(values) == [None, -1.5, 0.0, None]
     found = plain(values, infinity=LARGEST)
-    assert found == sorted(found) and found[0] == -LARGEST and all(map(math.isfinite, found))
+    assert found == sorted(found)
+    assert found[0] == -LARGEST
+    assert all(map(math.isfinite, found))
     assert plain(kind("nan"), infinity=LARGEST) is None
 
 
@@ -45,5 +47,6 @@ def test_the_library_s_own_values():
     interval = Interval(0.5, float("nan"), np.inf, 0.95)
     assert plain({3: interval}) == {"3": {"estimate": 0.5, "low": None, "high": None, "level": 0.95}}
     assert plain(np.array([["a", 1], [None, 2.5]], dtype=object)) == [["a", 1], [None, 2.5]]
-    assert plain(np.datetime64("2024-01-01")) == "2024-01-01" and plain(frozenset({np.int8(3)})) == [3]
+    assert plain(np.datetime64("2024-01-01")) == "2024-01-01"
+    assert plain(frozenset({np.int8(3)})) == [3]
     assert type(plain(np.str_("x"))) is str

@@ -29,9 +29,10 @@ def test_two_tables_to_decisions(shell, tables, tmp_path, suffix):
     )
     assert fit.code == 0, fit.err
     lines = fit.out.splitlines()
-    assert (
-        lines[0]
-        == "Read 480 labelled rows of 2 classes and 240 unlabelled rows; 2 input columns, a classifier was trained."
+    unused = ["'features'"] * (suffix != ".csv") + ["'logit_cat'", "'logit_dog'", "'code'"]
+    assert lines[0] == (
+        "Read 480 labelled rows of 2 classes and 240 unlabelled rows; 2 input columns, a classifier was trained. "
+        f"Not used: {', '.join(unused)}."
     )
     assert lines[1].startswith("Estimated share of OOD inputs among the unlabelled rows: ")
     assert lines[-1] == f"Saved: {model}"
@@ -173,6 +174,7 @@ def test_all_columns_of_numbers_are_features_by_default(shell, tables, tmp_path)
     run = shell("fit", f"{tables}/labelled.npz", f"{tables}/unlabelled.npz", *words)
     assert run.code == 0, run.err
     assert json.loads(run.out)["features"] == ["größe", "width", "features"]
+    assert json.loads(run.out)["ignored"] == ["row", "logit_cat", "logit_dog", "code"]
     assert POSCOD.load(tmp_path / "m.poscod").n_features_in_ == 4
 
 
@@ -209,6 +211,19 @@ def test_a_classifier_that_lives_elsewhere(shell, tables, tmp_path, option, targ
         names[int(dog > cat)] for cat, dog in zip(rows["logit_cat"], rows["logit_dog"], strict=True)
     ]
     assert set(rows["prediction"]) <= {*names, "rejected"}
+
+
+def test_files_of_activations_are_tables(shell, tmp_path):
+    for name in ("labelled", "unlabelled"):
+        columns = columns_of(name)
+        logits = np.column_stack([columns["logit_cat"], columns["logit_dog"]])
+        head = {"weight": np.array([[-3.0, 0.0], [3.0, 0.0]]), "bias": np.array([4.5, -4.5])}
+        Activations(columns["features"], logits, columns.get("code"), **head).save(tmp_path / f"{name}.npz")
+    words = ["--target", "labels", "--embedding", "features", "--logits", "logits", *FAST, "-o", tmp_path / "m.poscod"]
+    run = shell("fit", tmp_path / "labelled.npz", tmp_path / "unlabelled.npz", *words)
+    assert run.code == 0, run.err
+    assert "Not used" not in run.out
+    assert shell("predict", tmp_path / "m.poscod", tmp_path / "unlabelled.npz", "-o", tmp_path / "d.npz").code == 0
 
 
 def test_logits_as_one_column_of_lists(shell, tmp_path):

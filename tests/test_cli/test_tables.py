@@ -211,6 +211,22 @@ def test_npz_of_numpy_compressed_or_not(tmp_path):
         assert file["t"].tolist() == ["a", "abc"]
 
 
+@pytest.mark.parametrize(
+    ("extra", "left"),
+    [
+        ({"weight": np.zeros((4, 2)), "bias": np.zeros(4)}, []),  # the last layer of a network
+        ({"weight": np.zeros(3)}, ["weight"]),  # weights of rows
+        (
+            {"weight": np.zeros((3, 2)), "bias": np.zeros(3)},
+            ["weight", "bias"],
+        ),  # columns that happen to have these names
+    ],
+)
+def test_the_last_layer_of_a_network_is_no_column(tmp_path, extra, left):
+    np.savez(tmp_path / "a.npz", features=np.zeros((3, 2)), logits=np.zeros((3, 4)), **extra)
+    assert list(open_table(tmp_path / "a.npz").columns) == ["features", "logits", *left]
+
+
 def _bad_files(folder):
     ok = pa.table({"a": [1.0, 2.0]})
     (folder / "empty.csv").write_text("")

@@ -1,6 +1,7 @@
 """NPY and NPZ files as tables: plain arrays, memory-mapped, never a pickle.
 
-Convention: an NPZ file is a table of named arrays of one length; a two-dimensional array is a matrix column. A two-dimensional
+Convention: an NPZ file is a table of named arrays of one length; a two-dimensional array is a matrix column. Files of `Activations`
+are such tables: their last layer is passed over. A two-dimensional
 NPY file has columns called 0, 1, 2, ...; a structured one has the names of its fields; a vector is the column 0.
 
 SPDX-License-Identifier: BSD-3-Clause
@@ -95,7 +96,18 @@ def open_npz(path: Path) -> ArrayTable:
                 with archive.open(info) as member:
                     mapped = np.lib.format.read_array(member, allow_pickle=False)
             arrays[name] = mapped
-    return ArrayTable(path, arrays)
+    return ArrayTable(path, _without_head(arrays))
+
+
+def _without_head(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Leave out the last layer of a network, which `poscod extract` keeps beside the rows: it is no column."""
+    parts = [arrays[name] for name in ("features", "logits", "weight", "bias") if name in arrays]
+    if [part.ndim for part in parts] != [2, 2, 2, 1]:
+        return arrays
+    features, logits, weight, bias = parts
+    if weight.shape != (logits.shape[1], features.shape[1]) or bias.shape != weight.shape[:1]:
+        return arrays
+    return {name: array for name, array in arrays.items() if name not in ("weight", "bias")}
 
 
 def open_npy(path: Path) -> ArrayTable:

@@ -6,8 +6,8 @@ The network is an ONNX file (--onnx, nothing of PyTorch is needed), an exported 
 and called without arguments, or the name of a built-in network (resnet56_32x32, resnet18_32x32, ...), the last two with --weights.
 
 Convention: the layer that makes the logits is found by itself; its input are the features. Rows must be rows the network was not trained on
-if they are to set thresholds. The file is written batch by batch and appears as a whole. With --rows-only it leaves out the last layer and is a
-table for the other commands: poscod fit known.npz traffic.npz --target labels --embedding features --logits logits.
+if they are to set thresholds. The file is written batch by batch and appears as a whole. It is a table for the other commands:
+poscod fit known.npz traffic.npz --target labels --embedding features --logits logits.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
@@ -85,9 +85,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--amp", choices=("float16", "bfloat16"), help="mixed precision (PyTorch)")
     how.add_argument(
         "--dtype", choices=("float32", "float64"), default="float32", help="what is written (default: float32)"
-    )
-    how.add_argument(
-        "--rows-only", action="store_true", help="leave out the last layer: a table for the other commands"
     )
     add_output_options(parser)
 
@@ -172,7 +169,6 @@ def _by_onnx(args: argparse.Namespace, name: str, batches: Iterable[Any], progre
         features=args.layer,
         dtype=args.dtype,
         to=args.output,
-        head=not args.rows_only,
         progress=progress,
     )
 
@@ -188,7 +184,6 @@ def _by_torch(args: argparse.Namespace, name: str, batches: Iterable[Any], progr
         amp=args.amp,
         dtype=args.dtype,
         to=args.output,
-        head=not args.rows_only,
         progress=progress,
     )
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from poscod._validation import check_choice
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, reject_label_of
+from poscod.cli._columns import Table, listed
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import Inputs, add_input_options
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
     with console.working("fitting"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PoscodWarning)
         model.fit(X, y, X_unlabeled=traffic)
-    return _finish(args, console, model, inputs, (len(y), len(traffic)), caught)
+    return _finish(args, console, model, inputs, labelled, (len(y), len(traffic)), caught)
 
 
 def _run_dask(args: argparse.Namespace, console: Console, classifier: Any, ratio: Any, cluster: Any) -> None:
@@ -130,7 +131,7 @@ def _run_dask(args: argparse.Namespace, console: Console, classifier: Any, ratio
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PoscodWarning)
         model, inputs = fit_on_dask(args, model, inputs, (labelled, unlabelled), y, cluster)
-    _finish(args, console, model, inputs, (len(y), unlabelled.count(inputs)), caught)
+    _finish(args, console, model, inputs, labelled, (len(y), unlabelled.count(inputs)), caught)
 
 
 def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any], inputs: Inputs) -> POSCOD:
@@ -155,12 +156,18 @@ def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any
 
 
 def _finish(
-    args: argparse.Namespace, console: Console, model: POSCOD, inputs: Inputs, n: tuple[int, int], caught: Any
+    args: argparse.Namespace,
+    console: Console,
+    model: POSCOD,
+    inputs: Inputs,
+    labelled: Table,
+    n: tuple[int, int],
+    caught: Any,
 ) -> None:
     """Save the model and tell what was learned."""
     model.columns_ = inputs.record()
     found = [str(w.message) for w in caught if issubclass(w.category, PoscodWarning)] + _findings(model)
-    document = _document(model, inputs, n, args)
+    document = _document(model, inputs, n, args) | {"ignored": inputs.ignored(labelled)}
     model.save(args.output)
     console.answer({**document, "warnings": found}, *_story(model, document, found))
 
@@ -224,9 +231,10 @@ def _document(model: POSCOD, inputs: Inputs, n: tuple[int, int], args: argparse.
 def _story(model: POSCOD, document: dict[str, Any], found: list[str]) -> list[str]:
     share, inputs = document["ood_share"], document["features"] + document["logits"]
     classifier = "its logits are given" if document["logits"] else "a classifier was trained"
+    ignored = f" Not used: {listed(document['ignored'])}." if document["ignored"] else ""
     return [
         f"Read {document['labelled']['rows']:,} labelled rows of {len(document['classes'])} classes and "
-        f"{document['unlabelled']['rows']:,} unlabelled rows; {len(inputs)} input columns, {classifier}.",
+        f"{document['unlabelled']['rows']:,} unlabelled rows; {len(inputs)} input column{'s' * (len(inputs) != 1)}, {classifier}.{ignored}",
         f"Estimated share of OOD inputs among the unlabelled rows: {percent(share['estimate'])} (95 % interval {percent(share['low'])} to "
         f"{percent(share['high'])}).",
         f"Rule: accept where r + {model.beta_:.4g} g <= {model.threshold_:.4g} (alpha = {model.alpha:g}, tpr_min = {model.tpr_min:g}).",

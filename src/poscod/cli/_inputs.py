@@ -163,11 +163,15 @@ class Inputs:
         """All columns that are read for the input."""
         return [*self.features, *self.logits]
 
+    def ignored(self, table: Table) -> list[str]:
+        """Return the columns of a table that are neither input, target nor name of a row."""
+        return [name for name in table.columns if name not in {*self.names, self.target, self.id}]
+
     def check(self, table: Table) -> None:
         """Refuse a table that lacks columns, naming them and what it has instead."""
         missing = [name for name in self.names if name not in table.columns]
         if missing:
-            extra = [name for name in table.columns if name not in {*self.names, self.target, self.id}]
+            extra = self.ignored(table)
             instead = f"; it has {listed(extra)}, which the model does not use" if extra else ""
             raise InvalidInputError(
                 f"{table.path} lacks the column{'s' * (len(missing) > 1)} {listed(missing)} that the model reads{instead}."

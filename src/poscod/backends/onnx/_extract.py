@@ -34,7 +34,6 @@ def extract(
     logits: str | None = None,
     dtype: str = "float32",
     to: str | os.PathLike[str] | None = None,
-    head: bool = True,
     batch_size: int = 256,
     providers: list[str] | None = None,
     progress: bool | None = None,
@@ -52,8 +51,6 @@ def extract(
         What numbers are kept as.
     to : str or path-like, default=None
         A file (.npz or .safetensors) to write batch by batch; what is returned is a memory map of it.
-    head : bool, default=True
-        Whether the last layer is kept, too.
     batch_size : int, default=256
         For arrays.
     providers : list of str, default=None
@@ -76,7 +73,7 @@ def extract(
     except Exception as error:
         raise InvalidInputError(f"The network could not be loaded by onnxruntime ({_first_line(error)}).") from None
     names = {value.name: value.type for value in session.get_inputs()}
-    weight, bias = (ends.weight, ends.bias) if head else (None, None)
+    weight, bias = ends.weight, ends.bias
     with Spool(to, dtype=dtype, hint=HINT) as spool:
         for batch in watched(_batches(data, batch_size), "extract", progress, extra="onnx"):
             feed, labels = _feed(batch, names)

@@ -36,7 +36,6 @@ def extract(
     amp: Any = None,
     dtype: str = "float32",
     to: str | os.PathLike[str] | None = None,
-    head: bool = True,
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> Activations:
@@ -60,8 +59,6 @@ def extract(
         What numbers are kept as.
     to : str or path-like, default=None
         A file (.npz or .safetensors) to write; rows go to disk batch by batch, and what is returned is a memory map of it.
-    head : bool, default=True
-        Whether the last layer is kept, too.
     batch_size : int, default=256
         For data that is not in batches yet.
     progress : bool, default=None
@@ -93,7 +90,7 @@ def extract(
                 features, logits = watch.read(output)
                 if torch.float16 in (features.dtype, logits.dtype):
                     spool.hint = HALF
-                if spool.rows == 0 and head:
+                if spool.rows == 0:
                     last = watch.head(features, logits)
                 spool.add(_numpy(features), _numpy(logits), None if rows.labels is None else _labels(rows.labels))
             weight, bias = (None, None) if last is None else (_numpy(last[0]), _numpy(last[1]))
