@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.stats import norm
 
 from poscod.exceptions import InvalidInputError
-from poscod.ratio import PRIORS, certified_lower_bound, estimate_prior, tune_ratio
-from poscod.ratio._gate import gate_p_value, profile_interval, rows_needed
+from poscod.ratio import PRIORS, certified_lower_bound, estimate_prior, rows_to_notice, tune_ratio
+from poscod.ratio._gate import gate_p_value, profile_interval
 from poscod.ratio._prior import acceptance
 
 POINT = ("mean", "bbe", "lcb_grid")
@@ -119,7 +120,27 @@ def test_gate_works_on_a_sample_of_many_rows(rng):
 
 
 def test_rows_needed_follow_the_inverse_square():
-    assert rows_needed(0.01) == pytest.approx(100 * rows_needed(0.1), rel=0.02)
+    assert rows_to_notice(0.01) == pytest.approx(100 * rows_to_notice(0.1), rel=0.02)
+
+
+@pytest.mark.parametrize(("pi", "power", "level", "tpr"), [(0.02, 0.8, 0.05, 0.95), (0.05, 0.6, 0.01, 0.9)])
+def test_so_many_rows_notice_a_perfectly_rejected_share(rng, pi, power, level, tpr):
+    n, draws = rows_to_notice(pi, power=power, level=level, tpr=tpr), 40_000
+    known = rng.binomial(n, tpr, draws) / n
+
+    def noticed(share):
+        accepted = rng.binomial(n, (1 - share) * tpr, draws) / n
+        return np.mean((known - accepted) / np.sqrt(2 * tpr * (1 - tpr) / n) > norm.ppf(1 - level))
+
+    assert noticed(pi) == pytest.approx(power, abs=0.03)
+    assert noticed(0.0) == pytest.approx(level, rel=0.15)
+
+
+def test_rows_to_notice_names_what_is_out_of_range():
+    with pytest.raises(ValueError, match="pi must"):
+        rows_to_notice(0.0)
+    with pytest.raises(ValueError, match="tpr must"):
+        rows_to_notice(0.1, tpr=1.0)
 
 
 def test_profile_interval_holds_a_gaussian_share(rng):

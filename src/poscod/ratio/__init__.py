@@ -11,6 +11,7 @@ from poscod.ratio._corrected_sigmoid import CorrectedSigmoid
 from poscod.ratio._diagnose import FINDINGS, diagnose, format_diagnosis
 from poscod.ratio._em import EMRatio
 from poscod.ratio._fixed import FixedLinear
+from poscod.ratio._gate import rows_to_notice
 from poscod.ratio._prior import PRIORS, certified_lower_bound, estimate_prior
 from poscod.ratio._ratio import Ratio
 from poscod.ratio._standard_sigmoid import StandardSigmoid
@@ -41,5 +42,6 @@ __all__ = [
     "diagnose",
     "estimate_prior",
     "format_diagnosis",
+    "rows_to_notice",
     "tune_ratio",
 ]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import chi2, norm, rankdata
 
-from poscod._validation import Floats
+from poscod._validation import Floats, check_number
 from poscod.ratio._likelihood import log_a, row_losses
 from poscod.ratio._prior import Acceptance
 
@@ -80,16 +80,18 @@ def gate_p_value(
     return float(np.mean(statistic >= statistic[0] - 1e-5))
 
 
-def rows_needed(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: float = 0.95) -> int:
+def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: float = 0.95) -> int:
     """Return the rows per side below which a share pi cannot be told from zero, even if no OOD row is accepted.
 
     Parameters
     ----------
     pi : float in (0, 1]
         Share to detect.
-    power, level : float
-        Probability of detection, and of a false alarm at pi = 0.
-    tpr : float
+    power : float in (0, 1), default=0.8
+        Probability of detection.
+    level : float in (0, 1), default=0.05
+        Probability of a false alarm at pi = 0.
+    tpr : float in (0, 1), default=0.95
         Share of ID accepted where the sides are compared.
 
     Returns
@@ -102,9 +104,14 @@ def rows_needed(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: floa
 
     Examples
     --------
-    >>> rows_needed(0.01)
+    >>> rows_to_notice(0.01)
     6508
     """
+    pi = check_number(pi, "pi", 0.0, 1.0, closed="right")
+    power, level, tpr = (
+        check_number(value, name, 0.0, 1.0, closed="neither")
+        for name, value in (("power", power), ("level", level), ("tpr", tpr))
+    )
     z = norm.ppf(1.0 - level) + norm.ppf(power)
     return int(np.ceil(z**2 * 2.0 * (1.0 - tpr) / (tpr * pi**2)))
 
