@@ -1,15 +1,18 @@
-"""Pages nobody writes by hand: the API reference from ``__all__`` and docstrings, the gallery from the scripts in examples/.
+"""Pages nobody writes by hand: the API reference from ``__all__`` and docstrings, the shell's commands, the gallery from examples/.
 
-Convention: a public name is documented once, in the lowest public module that exports it; everything is read from the source
-files, so that no module is imported. Hooks of MkDocs start with ``on_``.
+Convention: a public name is documented once, in the lowest public module that exports it, and read from the source files, so that no
+module is imported; commands are what ``--help`` prints. Hooks of MkDocs start with ``on_``.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,6 +123,41 @@ def api_pages(source: Path = SOURCE) -> dict[str, str]:
     return pages
 
 
+def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Walk through the commands of a parser and the commands of those.
+
+    Examples
+    --------
+    >>> from poscod.cli._main import build_parser
+    >>> names = [command.prog for command in commands(build_parser())]
+    >>> names[:3], "poscod bench run" in names
+    (['poscod demo', 'poscod fit', 'poscod predict'], True)
+    """
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield command
+                yield from commands(command)
+
+
+def command_page() -> str:
+    """Return the page of all commands: what each one's help says."""
+    from poscod.cli._main import build_parser
+
+    before = {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR")}
+    os.environ.update(COLUMNS="86", NO_COLOR="1")
+    try:
+        parser = build_parser()
+        entries = [f"## {command.prog}\n\n```text\n{command.format_help()}```\n" for command in commands(parser)]
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+    return (
+        "# Every command and its options\n\nWhat `poscod COMMAND --help` prints. How they are used together: [the shell](cli.md).\n\n"
+        + "\n".join(entries)
+    )
+
+
 def example_pages(folder: Path = EXAMPLES, docs: Path = ROOT / "docs") -> dict[str, str]:
     """Return the gallery: one page per script with its docstring, its picture and its code."""
     pages, cards = {}, []
@@ -206,7 +244,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
-    for path, text in {**api_pages(), **example_pages()}.items():
+    for path, text in {**api_pages(), **example_pages(), "commands.md": command_page()}.items():
         files.append(File.generated(config, path, content=text))
     return files
 

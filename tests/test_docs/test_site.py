@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from poscod.cli._main import COMMANDS, build_parser
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -73,6 +75,15 @@ def test_every_entry_appears_once_on_the_site(site):
         found.update(re.findall(r'<h2 id="([\w.]+)"', page.read_text(encoding="utf-8")))
     expected = {f"{n.module}.{n.name}" for n in pages.public_names()}
     assert found == Counter(expected)
+
+
+def test_every_command_has_its_options_on_the_site(site):
+    text = (site / "commands.html").read_text(encoding="utf-8")
+    found = re.findall(r'<h2 id="([\w-]+)"', text)
+    assert found == [command.prog.replace(" ", "-") for command in pages.commands(build_parser())]
+    assert {f"poscod-{name}" for name in COMMANDS} <= set(found)
+    for option in ("--target", "--tpr-min", "--scheduler", "--fail-on", "--backbone"):
+        assert option in text
 
 
 def test_every_link_leads_somewhere(site):

@@ -151,7 +151,7 @@ def os_sentence(error: OSError) -> str:
 def _description(module: ModuleType) -> str:
     """Return what a command's docstring says to its users: everything before the convention."""
     text = (module.__doc__ or "").partition("\nConvention:")[0].partition("\nSPDX")[0]
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 100) for part in text.strip().split("\n\n"))
+    return "\n\n".join(textwrap.fill(" ".join(part.split()), 80) for part in text.strip().split("\n\n"))
 
 
 def _examples(module: ModuleType) -> str | None:
