@@ -14,7 +14,7 @@ demo: $(VENV)/.demo
 	$(BIN)/poscod demo
 
 test: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=
 	$(BIN)/python -m coverage report --fail-under=95
 
 # The long simulations, which `make test` leaves out.

@@ -22,14 +22,7 @@ def test_examples_were_found():
     assert len(SCRIPTS) >= 6
 
 
-# Under a minute each, but more than some seconds of one core.
-LONG = {"dask_scaling", "serving", "tabular"}
-
-
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.stem in LONG else []) for p in SCRIPTS],
-)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_example_runs_and_draws(path, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path), str(tmp_path)],

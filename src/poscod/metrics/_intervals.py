@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 from sklearn.utils import check_random_state
 
 from poscod._validation import Floats, check_choice, check_count, check_number
@@ -143,8 +143,8 @@ def binomial_interval(successes: int, n: int, *, level: float = 0.95, side: str 
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
     below, above = check_choice(side, "side", {"both": (0.5, 0.5), "lower": (1.0, 0.0), "upper": (0.0, 1.0)})
     error = 1.0 - level
-    low = stats.beta.ppf(error * below, successes, n - successes + 1) if successes and below else 0.0
-    high = stats.beta.isf(error * above, successes + 1, n - successes) if successes < n and above else 1.0
+    low = special.betaincinv(successes, n - successes + 1, error * below) if successes and below else 0.0
+    high = special.betainccinv(successes + 1, n - successes, error * above) if successes < n and above else 1.0
     return Interval(successes / n if n else float("nan"), float(low), float(high), level)
 
 
