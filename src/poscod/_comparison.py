@@ -9,20 +9,28 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 
-from poscod._evaluation import Evaluation, UnlabeledEvaluation, estimate_share, evaluate, evaluate_unlabeled
+from poscod._evaluation import (
+    Evaluation,
+    Tally,
+    UnlabeledEvaluation,
+    estimate_share,
+    evaluation_of,
+    tally,
+    unlabeled_evaluation_of,
+)
 from poscod._inputs import NetworkHead, n_rows, take, view
 from poscod._validation import Floats, check_number
 from poscod.activations import Activations
 from poscod.decision import Decisions
 from poscod.exceptions import PoscodWarning
-from poscod.metrics import Interval, binomial_interval
-from poscod.metrics._intervals import mean_loss_interval
+from poscod.metrics import Interval
 from poscod.problem import ScodProblem
 from poscod.ratio import diagnose
 from poscod.ratio._diagnose import Diagnosis
@@ -98,6 +106,11 @@ class Sample(NamedTuple):
         """The groups of rows that are there: "id", "ood", "unlabelled"."""
         named = {"id": self.known, "ood": self.ood, "unlabelled": self.traffic}
         return {name: rows for name, rows in named.items() if rows is not None}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Rows of each group."""
+        return {name: len(rows) for name, rows in self.groups.items()}
 
 
 class Measured(NamedTuple):
@@ -185,9 +198,14 @@ def check_ratio(model: Any, X: Any, y: Any, X_unlabeled: Any, *, level: float = 
         return diagnose(model.ratio_, known, traffic, level=level)
 
 
+def diagnosed(n: int) -> NDArray[np.intp]:
+    """Return which of n rows a ratio is checked on: all, or every k-th."""
+    return np.arange(0, n, max(1, -(-n // _DIAGNOSED)), dtype=np.intp)
+
+
 def _some(X: Any) -> Any:
-    step = -(-n_rows(X) // _DIAGNOSED)
-    return X if step <= 1 else take(X, np.arange(0, n_rows(X), step))
+    n = n_rows(X)
+    return X if n <= _DIAGNOSED else take(X, diagnosed(n))
 
 
 def own_rule(model: Any) -> Competitor:
@@ -292,28 +310,31 @@ def measure(rule: Competitor, sample: Sample) -> Measured:
     measured : Measured
     """
     accept = {name: rule.score(rows) <= rule.threshold for name, rows in sample.groups.items()}
-    known, level = accept["id"], sample.level
+    known = tally(accept.pop("id"), sample.loss, sample.loss_values)
+    return measured_of({"id": known, **{name: tally(mask) for name, mask in accept.items()}}, sample)
+
+
+def measured_of(tallies: Mapping[str, Tally], sample: Any) -> Measured:
+    """Return what a rule achieves from its counts.
+
+    Parameters
+    ----------
+    tallies : mapping of str to Tally
+        Under "id" and, where there are such rows, "ood" and "unlabelled".
+    sample : Sample
+        Or anything with its ``prior``, ``alpha``, ``level`` and ``loss_values``.
+
+    Returns
+    -------
+    measured : Measured
+    """
+    known, alpha, level, values = tallies["id"], sample.alpha, sample.level, sample.loss_values
     with_ood = without = None
-    if "ood" in accept:
-        with_ood = evaluate(known, sample.loss, accept["ood"], sample.alpha, level, loss_values=sample.loss_values)
-    if sample.traffic is not None:
-        without = evaluate_unlabeled(
-            known,
-            sample.loss,
-            sample.known.log_ratio,
-            accept["unlabelled"],
-            sample.traffic.log_ratio,
-            sample.alpha,
-            level,
-            sample.prior,
-            loss_values=sample.loss_values,
-        )
-    return Measured(
-        binomial_interval(int(known.sum()), len(known), level=level),
-        mean_loss_interval(sample.loss[known], level=level, values=sample.loss_values),
-        with_ood,
-        without,
-    )
+    if "ood" in tallies:
+        with_ood = evaluation_of(known, tallies["ood"], alpha, level, loss_values=values)
+    if "unlabelled" in tallies:
+        without = unlabeled_evaluation_of(known, tallies["unlabelled"], sample.prior, alpha, level, loss_values=values)
+    return Measured(known.rate(level), known.mean_loss(level, values), with_ood, without)
 
 
 _Made = tuple[Score, Callable[[float], Callable[[Floats], Floats]]] | None

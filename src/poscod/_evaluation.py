@@ -7,6 +7,7 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +15,70 @@ from numpy.typing import NDArray
 
 from poscod._validation import Floats
 from poscod.metrics import Interval, binomial_interval
-from poscod.metrics._intervals import mean_loss_interval
+from poscod.metrics._intervals import counted_loss_interval
 from poscod.problem import ScodProblem
-from poscod.ratio import PRIORS, estimate_prior
+from poscod.ratio import PRIORS
 from poscod.ratio._gate import prior_interval
-from poscod.ratio._prior import acceptance
+from poscod.ratio._prior import Acceptance, acceptance
 from poscod.selector import UnlabeledFPR, unlabeled_fpr
 
 Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """What a rule did on some rows: counts, so those of parts add up.
+
+    Parameters
+    ----------
+    rows, accepted : int
+        All rows, and those accepted.
+    losses : ndarray of shape (k,), int
+        Of the accepted rows, how many have each value that the loss can have; empty where there are no labels.
+    """
+
+    rows: int
+    accepted: int
+    losses: NDArray[np.int64]
+
+    def __add__(self, other: Tally) -> Tally:
+        """Return the counts of both parts together."""
+        return Tally(self.rows + other.rows, self.accepted + other.accepted, self.losses + other.losses)
+
+    def rate(self, level: float) -> Interval:
+        """Return the share of rows accepted, with its exact interval."""
+        return binomial_interval(self.accepted, self.rows, level=level)
+
+    def mean_loss(self, level: float, loss_values: Floats) -> Interval:
+        """Return the mean loss of the accepted rows with its interval."""
+        return counted_loss_interval(loss_values, self.losses, level=level, values=loss_values)
+
+
+def tally(accept: Mask, loss: Floats | None = None, loss_values: Floats | None = None) -> Tally:
+    """Count what a rule did on some rows.
+
+    Parameters
+    ----------
+    accept : ndarray of shape (n,), bool
+    loss : ndarray of shape (n,), default=None
+        Loss of the answers; None where labels are not known.
+    loss_values : ndarray of shape (k,), default=None
+        Every value that the loss can have, increasing.
+
+    Returns
+    -------
+    tally : Tally
+
+    Examples
+    --------
+    >>> tally(np.array([True, False, True]), np.array([0.0, 1.0, 1.0]), np.array([0.0, 1.0])).losses
+    array([1, 1])
+    """
+    accepted = int(np.count_nonzero(accept))
+    if loss is None or loss_values is None:
+        return Tally(len(accept), accepted, np.zeros(0, dtype=np.int64))
+    place = np.searchsorted(loss_values, loss[accept])
+    return Tally(len(accept), accepted, np.bincount(place, minlength=len(loss_values)).astype(np.int64))
 
 
 class Evaluation(NamedTuple):
@@ -89,9 +146,14 @@ def evaluate(
     -------
     evaluation : Evaluation
     """
-    tpr, fpr = (binomial_interval(int(a.sum()), len(a), level=level) for a in (accept_id, accept_ood))
-    selective = mean_loss_interval(loss[accept_id], level=level, values=loss_values)
-    return Evaluation(tpr, fpr, selective, scod_risk(selective, fpr, alpha))
+    known = tally(accept_id, loss, loss_values)
+    return evaluation_of(known, tally(accept_ood), alpha, level, loss_values=loss_values)
+
+
+def evaluation_of(known: Tally, ood: Tally, alpha: float, level: float, *, loss_values: Floats) -> Evaluation:
+    """Evaluate decisions from counts on ID and OOD rows; see `evaluate`."""
+    fpr, selective = ood.rate(level), known.mean_loss(level, loss_values)
+    return Evaluation(known.rate(level), fpr, selective, scod_risk(selective, fpr, alpha))
 
 
 def evaluate_unlabeled(
@@ -129,13 +191,21 @@ def evaluate_unlabeled(
         prior = pi
     else:
         prior = estimate_share(log_ratio_id, log_ratio_traffic, level) if pi is None else Interval(pi, pi, pi, level)
-    counts = int(accept_id.sum()), len(accept_id), int(accept_traffic.sum()), len(accept_traffic)
+    known = tally(accept_id, loss, loss_values)
+    return unlabeled_evaluation_of(known, tally(accept_traffic), prior, alpha, level, loss_values=loss_values)
+
+
+def unlabeled_evaluation_of(
+    known: Tally, traffic: Tally, prior: Interval, alpha: float, level: float, *, loss_values: Floats
+) -> UnlabeledEvaluation:
+    """Evaluate decisions from counts on ID rows and traffic; see `evaluate_unlabeled`."""
+    counts = known.accepted, known.rows, traffic.accepted, traffic.rows
     fpr = unlabeled_fpr(*counts, prior.estimate, pi_interval=(prior.low, prior.high), level=level)
-    selective = mean_loss_interval(loss[accept_id], level=level, values=loss_values)
+    selective = known.mean_loss(level, loss_values)
     return UnlabeledEvaluation(
-        binomial_interval(*counts[:2], level=level),
+        known.rate(level),
         selective,
-        binomial_interval(*counts[2:], level=level),
+        traffic.rate(level),
         prior,
         fpr,
         scod_risk(selective, Interval(fpr.estimate, fpr.low, fpr.high, level), alpha),
@@ -196,7 +266,14 @@ def estimate_share(id_: Floats, traffic: Floats, level: float) -> Interval:
     """Estimate the OOD prior of fresh rows; its interval joins sampling error and what overlap can hide."""
     every = np.concatenate([id_, traffic])
     if min(len(id_), len(traffic)) < 2 or every.min() == every.max():
+        return share_of(None, level)
+    return share_of(acceptance(id_, traffic), level)
+
+
+def share_of(curve: Acceptance | None, level: float) -> Interval:
+    """Estimate the OOD prior with its interval from the shares accepted at each threshold; see `estimate_share`."""
+    if curve is None:
         return Interval(0.0, 0.0, 1.0, level)  # no ratio was learned, or nothing to compare: any share is possible
-    estimate = float(estimate_prior(id_, traffic))
-    low, high = prior_interval(acceptance(id_, traffic), PRIORS["mean"], estimate, level)
+    estimate = float(PRIORS["mean"](curve))
+    low, high = prior_interval(curve, PRIORS["mean"], estimate, level)
     return Interval(estimate, float(low), float(high), level)

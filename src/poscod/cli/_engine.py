@@ -22,7 +22,9 @@ from poscod._validation import check_choice
 from poscod.cli._arrow import sentences
 from poscod.cli._columns import Column, Rows, Table
 from poscod.cli._console import Console
+from poscod.cli._fresh import read_fresh
 from poscod.cli._inputs import Inputs, _log_probabilities
+from poscod.cli._rules import compare_rules
 from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid
@@ -203,6 +205,40 @@ def predict_on_dask(
         _decide_part, shared, meta=sample[:0], enforce_metadata=False
     )
     return write_parquet(lazy, args.output, table._cluster, count=f"{args.prefix}reason")
+
+
+def evaluate_on_dask(
+    args: argparse.Namespace, model: POSCOD, cluster: Any
+) -> tuple[POSCOD, Any, list[dict[str, Any]], Any]:
+    """Measure a model and its competitors on Dask tables.
+
+    Parameters
+    ----------
+    args : argparse.Namespace
+    model : POSCOD
+    cluster : Cluster
+
+    Returns
+    -------
+    model : POSCOD
+    sample : ChunkedSample
+    rules : list of dict
+        Of `poscod.cli._rules.compare_rules`.
+    diagnosis : Diagnosis or None
+        Of g, where there is traffic.
+    """
+    from poscod.backends.dask import _evaluate
+
+    fresh = read_fresh(
+        args, model, opener=lambda path: FrameTable(path, cluster), reader=lambda inputs, table: table.rows(inputs)
+    )
+    rows, y = fresh.rows, fresh.y
+    sample = _evaluate.read_chunks(model, rows, y, cluster, pi=args.pi, level=args.level)
+    rules = compare_rules(model, sample, measure=_evaluate.measure_rule, areas=_evaluate.areas)
+    found = None
+    if "unlabelled" in rows:
+        found = _evaluate.check_ratio_chunks(model, rows["id"], y, rows["unlabelled"], cluster, level=args.level)
+    return model, sample, rules, found
 
 
 def _decide_part(frame: Any, shared: tuple[Any, ...]) -> Any:

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Sample, check_ratio, read_sample
+from poscod._comparison import check_ratio, read_sample
 from poscod._files import replacing
 from poscod._json import plain
 from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._engine import add_engine_options, evaluate_on_dask, on_dask, open_cluster
 from poscod.cli._fresh import add_fresh_options, read_fresh
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._rules import compare_rules, long_table, rules_table
@@ -33,6 +34,7 @@ from poscod.ratio import FINDINGS
 EXAMPLES = (
     "poscod evaluate model.poscod --id test.parquet --target label --ood ood.parquet",
     "poscod evaluate model.poscod --id test.csv --target label --unlabelled log.csv --json",
+    "poscod evaluate model.poscod --id test/ --target label --ood ood/ --engine dask --scheduler tcp://10.0.0.5:8786",
 )
 
 
@@ -41,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add_fresh_options(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="also write the numbers: .json, .csv or another table")
+    add_engine_options(parser)
     add_output_options(parser)
 
 
@@ -50,6 +53,9 @@ def run(args: argparse.Namespace) -> None:
     check_output(args.output, [args.model, *(path for path in (args.id, args.ood, args.unlabelled) if path)])
     if args.output and Path(args.output).suffix.lower() not in (".json", *FORMATS):
         raise InvalidInputError(f"--output must end in .json, {', '.join(FORMATS)}, got '{args.output}'.")
+    if on_dask(args):
+        with open_cluster(args, console) as cluster:
+            return _finish(args, console, *evaluate_on_dask(args, load_model(args), cluster))
     model = load_model(args)
     fresh = read_fresh(args, model)
     rows, y = fresh.rows, fresh.y
@@ -58,21 +64,25 @@ def run(args: argparse.Namespace) -> None:
             model, rows["id"], y, rows.get("ood"), rows.get("unlabelled"), pi=args.pi, level=args.level
         )
         rules = compare_rules(model, sample)
-        findings = _findings(model, rows, y, args.level)
+        found = (
+            check_ratio(model, rows["id"], y, rows["unlabelled"], level=args.level) if "unlabelled" in rows else None
+        )
+    return _finish(args, console, model, sample, rules, found)
+
+
+def _finish(
+    args: argparse.Namespace, console: Console, model: POSCOD, sample: Any, rules: list[dict[str, Any]], found: Any
+) -> None:
+    """Write and tell what was measured."""
+    findings = [] if found is None else [FINDINGS[name] for name in found["findings"]]
     document = _document(model, sample, rules, findings, args)
     if args.output:
         _write(Path(args.output), document, rules)
     console.answer(document, *_story(document, rules, sample), *([f"Written: {args.output}"] if args.output else []))
 
 
-def _findings(model: POSCOD, rows: dict[str, Any], y: Any, level: float) -> list[str]:
-    """Check g on fresh rows and return what was found in words."""
-    found = check_ratio(model, rows["id"], y, rows["unlabelled"], level=level) if "unlabelled" in rows else None
-    return [] if found is None else [FINDINGS[name] for name in found["findings"]]
-
-
 def _document(
-    model: POSCOD, sample: Sample, rules: list[dict[str, Any]], findings: list[str], args: argparse.Namespace
+    model: POSCOD, sample: Any, rules: list[dict[str, Any]], findings: list[str], args: argparse.Namespace
 ) -> dict[str, Any]:
     own = next(row for row in rules if row["rule"] == "poscod")
     low, high = own["tpr"].low, own["tpr"].high
@@ -80,7 +90,7 @@ def _document(
     document: dict[str, Any] = {
         "command": "evaluate",
         "model": str(args.model),
-        "rows": {name: len(decisions) for name, decisions in sample.groups.items()},
+        "rows": sample.sizes,
         "alpha": sample.alpha,
         "tpr_min": model.tpr_min,
         "level": sample.level,
@@ -93,7 +103,7 @@ def _document(
     return plain_document
 
 
-def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Sample) -> list[str]:
+def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Any) -> list[str]:
     counts = ", ".join(
         f"{count:,} {name.upper() if name != 'unlabelled' else name}" for name, count in document["rows"].items()
     )

@@ -8,6 +8,7 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -60,7 +61,9 @@ def add_fresh_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--level", type=float, default=0.95, help="coverage of the intervals (default: 0.95)")
 
 
-def read_fresh(args: argparse.Namespace, model: Any) -> Fresh:
+def read_fresh(
+    args: argparse.Namespace, model: Any, *, opener: Callable[[str], Table] = open_table, reader: Any = Inputs.read
+) -> Fresh:
     """Read the tables that a command was given.
 
     Parameters
@@ -68,6 +71,10 @@ def read_fresh(args: argparse.Namespace, model: Any) -> Fresh:
     args : argparse.Namespace
         With the options of `add_fresh_options` and ``model``.
     model : POSCOD
+    opener : callable
+        Name of a file -> Table.
+    reader : callable
+        (inputs, table) -> rows of the model.
 
     Returns
     -------
@@ -76,12 +83,12 @@ def read_fresh(args: argparse.Namespace, model: Any) -> Fresh:
     if args.pi is not None and not args.unlabelled:
         raise InvalidInputError("--pi is the share of OOD inputs in --unlabelled: give that table, too.")
     files = {"id": args.id, "ood": args.ood, "unlabelled": args.unlabelled}
-    tables = {name: open_table(path) for name, path in files.items() if path}
+    tables = {name: opener(path) for name, path in files.items() if path}
     inputs = Inputs.of_model(model, tables["id"])
     target = args.target or inputs.target
     if not target:
         raise InvalidInputError(f"{args.model} does not say which column holds the class: pass --target COLUMN.")
     if not inputs.target and target in inputs.features:  # a model saved from Python takes all columns of numbers
         inputs = replace(inputs, features=tuple(name for name in inputs.features if name != target))
-    rows = {name: inputs.read(table) for name, table in tables.items()}
+    rows = {name: reader(inputs, table) for name, table in tables.items()}
     return Fresh(tables, rows, inputs.labels(tables["id"], target), inputs, target)

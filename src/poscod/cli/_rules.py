@@ -8,25 +8,55 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from poscod._comparison import Sample, measure, rules_of
+from poscod._comparison import Competitor, Measured, Sample, measure, rules_of
 from poscod.cli._console import percent
-from poscod.metrics import Interval, aurc, auroc, ausrt, fpr_at_tpr, oscr
+from poscod.metrics import METRICS, Interval
 
 TITLES: dict[str, str] = {"risk": "MSP alone", "ratio": "g alone", "sirc": "SIRC(MSP, g)", "poscod": "poscod"}
 """Rules in the order of the table and what people call them; with another loss than 0/1, MSP is the conditional risk."""
 
 
-def compare_rules(model: Any, sample: Sample) -> list[dict[str, Any]]:
+def areas(rule: Competitor, sample: Sample, wanted: Mapping[str, dict[str, Any]]) -> dict[str, float]:
+    """Compute metrics of a rule's score over all thresholds.
+
+    Parameters
+    ----------
+    rule : Competitor
+    sample : Sample
+    wanted : mapping of str to dict
+        Names in `poscod.metrics.METRICS` with their parameters.
+
+    Returns
+    -------
+    values : dict of str to float
+    """
+    arrays = {f"score_{group}": rule.score(decisions) for group, decisions in sample.groups.items()}
+    arrays["loss_id"] = sample.loss
+    return {
+        name: METRICS[name].function(*(arrays[key] for key in METRICS[name].inputs), **params)
+        for name, params in wanted.items()
+    }
+
+
+def compare_rules(
+    model: Any,
+    sample: Any,
+    *,
+    measure: Callable[[Competitor, Any], Measured] = measure,
+    areas: Callable[[Competitor, Any, Mapping[str, dict[str, Any]]], dict[str, float]] = areas,
+) -> list[dict[str, Any]]:
     """Measure the model's rule and its competitors on fresh rows.
 
     Parameters
     ----------
     model : POSCOD
     sample : Sample
-        Of `poscod._comparison.read_sample`.
+        Of `poscod._comparison.read_sample`, or what the two functions read.
+    measure, areas : callable
+        How a rule is measured at its threshold, and its score over all thresholds.
 
     Returns
     -------
@@ -35,28 +65,29 @@ def compare_rules(model: Any, sample: Sample) -> list[dict[str, Any]]:
         rows only with them); areas ``ausrt``, ``aurc``, ``auroc``, ``oscr`` and ``fpr_at_tpr_min``; ``label_free`` from unlabelled rows.
     """
     found = {rule.name: rule for rule in rules_of(model, sample)}
+    wanted: dict[str, dict[str, Any]] = {"aurc": {}}
+    if "ood" in sample.sizes:
+        wanted |= {"ausrt": {"alpha": sample.alpha}, "auroc": {}, "oscr": {}, "fpr_at_tpr": {"tpr_min": model.tpr_min}}
     rows = []
     for name, title in TITLES.items():
         if name not in found:
             continue
-        rule, measured = found[name], measure(found[name], sample)
-        score = {group: rule.score(decisions) for group, decisions in sample.groups.items()}
+        rule = found[name]
+        measured, area = measure(rule, sample), areas(rule, sample, wanted)
         row: dict[str, Any] = {
             "rule": name,
             "title": title if sample.zero_one else title.replace("MSP", "risk"),
             "threshold": rule.threshold,
             "tpr": measured.tpr,
             "selective_risk": measured.selective_risk,
-            "aurc": aurc(score["id"], sample.loss),
+            "aurc": area["aurc"],
         }
         if measured.with_ood is not None:
             row |= {
                 "fpr": measured.with_ood.fpr,
                 "risk": measured.with_ood.risk,
-                "ausrt": ausrt(score["id"], sample.loss, score["ood"], alpha=sample.alpha),
-                "auroc": auroc(score["id"], score["ood"]),
-                "oscr": oscr(score["id"], sample.loss, score["ood"]),
-                "fpr_at_tpr_min": fpr_at_tpr(score["id"], score["ood"], tpr_min=model.tpr_min),
+                **{key: area[key] for key in ("ausrt", "auroc", "oscr")},
+                "fpr_at_tpr_min": area["fpr_at_tpr"],
             }
         if measured.without is not None:
             row["label_free"] = {name: getattr(measured.without, name) for name in ("accepted", "fpr", "risk")}

@@ -262,14 +262,15 @@ def augrc_of(counts: Counts) -> float:
     return _lines(counts.n_id, counts.loss) / counts.total_id**2
 
 
-def ausrt_of(counts: Counts, *, alpha: float = 0.5, envelope: bool = True) -> float:
-    """Compute `ausrt` from counts."""
+def ausrt_of(counts: Counts, *, alpha: float = 0.5, envelope: bool = True, beyond: float = np.inf) -> float:
+    """Compute `ausrt` from counts; `beyond` is the least risk at looser thresholds that are counted elsewhere."""
     alpha = check_number(alpha, "alpha", 0.0, 1.0)
     if not is_defined(counts, "ausrt", ood=alpha > 0):
         return float("nan")
     risk = scod_risk_of_counts(counts, alpha)
     if envelope:
         np.minimum.accumulate(risk[::-1], out=risk[::-1])
+        np.minimum(risk, beyond, out=risk)
         return _steps(counts.n_id, risk) / counts.total_id
     return _lines_from_first(counts.n_id, risk) / counts.total_id
 

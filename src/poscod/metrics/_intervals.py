@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special, stats
 from sklearn.utils import check_random_state
 
@@ -178,7 +179,7 @@ def mean_loss_interval(loss: Floats, *, level: float, values: Floats | None) -> 
     1.36
     """
     if values is not None:
-        return _sum_of_steps(loss, level, values)
+        return counted_loss_interval(*np.unique(loss, return_counts=True), level=level, values=values)
     mean = float(loss.mean()) if len(loss) else float("nan")
     if len(loss) < 2:
         return Interval(mean, 0.0, float("inf"), level)
@@ -186,19 +187,36 @@ def mean_loss_interval(loss: Floats, *, level: float, values: Floats | None) -> 
     return Interval(mean, max(0.0, mean - half), mean + half, level)
 
 
-def _sum_of_steps(loss: Floats, level: float, values: Floats) -> Interval:
-    """Bound a mean by the probabilities of reaching each possible value."""
+def counted_loss_interval(loss: Floats, times: NDArray[np.int64], *, level: float, values: Floats) -> Interval:
+    """Compute `mean_loss_interval` from how often each loss occurs: counts, so those of parts add up.
+
+    Parameters
+    ----------
+    loss : ndarray of shape (k,)
+        Distinct non-negative losses.
+    times : ndarray of shape (k,), int
+        Rows with each of them.
+    level : float in (0, 1)
+        Coverage, at least.
+    values : ndarray
+        Every value that the loss can have.
+
+    Returns
+    -------
+    interval : Interval
+    """
     steps = np.unique(np.append(values, 0.0))
     if len(steps) > _MOST_STEPS + 1:
         steps = np.linspace(0.0, steps[-1], _MOST_STEPS + 1)
     if len(steps) == 1:
         return Interval(0.0, 0.0, 0.0, level)
-    n, each = len(loss), 1.0 - (1.0 - level) / (len(steps) - 1)
+    n, each = int(times.sum()), 1.0 - (1.0 - level) / (len(steps) - 1)
     widths = np.diff(steps)
-    lows = [binomial_interval(int(np.sum(loss >= v)), n, level=each).low for v in steps[1:]]
+    lows = [binomial_interval(int(times[loss >= v].sum()), n, level=each).low for v in steps[1:]]
     # Above the value before is at this value or beyond: the same rows, unless losses were rounded to steps.
-    highs = [binomial_interval(int(np.sum(loss > v)), n, level=each).high for v in steps[:-1]]
-    return Interval(float(loss.mean()) if n else float("nan"), float(widths @ lows), float(widths @ highs), level)
+    highs = [binomial_interval(int(times[loss > v].sum()), n, level=each).high for v in steps[:-1]]
+    mean = float(times @ loss) / n if n else float("nan")
+    return Interval(mean, float(widths @ lows), float(widths @ highs), level)
 
 
 def bootstrap(

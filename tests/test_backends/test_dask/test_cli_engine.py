@@ -25,12 +25,13 @@ NAMES = np.array(["cat", "dog", "owl"])
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, world):
     place = tmp_path_factory.mktemp("tables")
-    for name, n, pi, seed in (("labelled", 300, 0.0, 1), ("traffic", 360, 0.3, 2)):
+    tables = (("labelled", 300, 0.0, 1), ("traffic", 360, 0.3, 2), ("test", 310, 0.0, 3), ("ood", 200, 1.0, 4))
+    for name, n, pi, seed in tables:
         X, y = world(n, pi=pi, seed=seed)
         frame = pd.DataFrame(X, columns=["f_0", "f_1", "f_2", "f_3"]).assign(key=[f"{name}-{i}" for i in range(n)])
         for k, label in enumerate(NAMES):
             frame[f"logit_{label}"] = 2.0 * X[:, k]
-        if name == "labelled":
+        if name in ("labelled", "test"):
             frame["animal"] = NAMES[y]
         (place / name).mkdir()
         for index, start in enumerate(range(0, n, 120)):
@@ -44,6 +45,7 @@ def engine(inline, monkeypatch):
     """Run --engine dask in this process."""
     monkeypatch.setattr("poscod.cli._fit.open_cluster", lambda *_: nullcontext(inline))
     monkeypatch.setattr("poscod.cli._predict.open_cluster", lambda *_: nullcontext(inline))
+    monkeypatch.setattr("poscod.cli._evaluate.open_cluster", lambda *_: nullcontext(inline))
     return ["--engine", "dask"]
 
 
@@ -86,6 +88,45 @@ def test_predict_gives_the_decisions_of_one_memory(folder, fitted, client, capsy
     table = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
     pd.testing.assert_frame_equal(table, pd.read_parquet(one), rtol=1e-9, check_dtype=False)
     assert table["key"].tolist() == [f"traffic-{i}" for i in range(360)]
+
+
+def numbers(document, path=""):
+    """All leaves of a document by their paths."""
+    if isinstance(document, dict):
+        return {k: v for key, value in document.items() for k, v in numbers(value, f"{path}/{key}").items()}
+    if isinstance(document, list):
+        return {k: v for i, value in enumerate(document) for k, v in numbers(value, f"{path}/{i}").items()}
+    return {path: document}
+
+
+@pytest.mark.parametrize("groups", [["ood", "unlabelled"], ["ood"], ["unlabelled"]])
+def test_evaluate_gives_the_numbers_of_one_memory(folder, fitted, engine, capsys, groups):
+    places = {"id": "test", "ood": "ood", "unlabelled": "traffic"}
+
+    def run(suffix, *words):
+        files = [word for name in ("id", *groups) for word in (f"--{name}", f"{folder}/{places[name]}{suffix}")]
+        assert main(["evaluate", str(fitted), *files, "--level", "0.9", "--json", *words]) == 0
+        return numbers(json.loads(capsys.readouterr().out))
+
+    expected, found = run(".parquet"), run("", *engine)
+    assert list(found) == list(expected)
+    texts = [key for key, value in expected.items() if not isinstance(value, float)]
+    assert [found.pop(key) for key in texts] == [expected.pop(key) for key in texts]
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert found["/rules/3/tpr/estimate"] > 0.8
+    assert ("/rules/3/ausrt" in found) == ("ood" in groups)
+    assert ("/ood_share/estimate" in found) == ("unlabelled" in groups)
+
+
+def test_evaluate_tells_people_the_same(folder, fitted, client, capsys):
+    engine = ["--engine", "dask", "--scheduler", client.scheduler_info()["address"]]
+    words = ["evaluate", str(fitted), "--id", f"{folder}/test.parquet", "--ood", f"{folder}/ood.parquet"]
+    output = folder / "numbers.csv"
+    assert main(words) == 0
+    expected = capsys.readouterr().out
+    assert main([*words, *engine, "-o", str(output)]) == 0
+    assert capsys.readouterr().out == f"{expected}Written: {output}\n"
+    assert set(pd.read_csv(output)["rule"]) == {"risk", "ratio", "sirc", "poscod"}
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,12 @@ class Chunks:
         parts = (call(part, value) for part, value in zip(self.parts, stored, strict=True))
         return Chunks(tuple(parts), self.lengths, None)
 
+    def paired(self, other: Chunks) -> Chunks:
+        """Return chunks of pairs (rows, rows of another table with the same chunks)."""
+        call = dask().delayed(_pair, pure=False)
+        parts = (call(a, b) for a, b in zip(self.parts, other.parts, strict=True))
+        return Chunks(tuple(parts), self.lengths, None)
+
     def kept(self, cluster: Cluster) -> Chunks:
         """Return the same rows, read once and held in the memory of the workers."""
         return Chunks(tuple(cluster.keep(self.parts)), self.lengths, self.like)
@@ -152,7 +158,7 @@ def as_chunks(X: Any, name: str, cluster: Cluster, *, columns: Sequence[str] | N
 
     Parameters
     ----------
-    X : dask Array of shape (n, d), dask DataFrame or DaskActivations
+    X : dask Array of shape (n, d), dask DataFrame, DaskActivations or Chunks
     name : str
         Name of the argument, for the message.
     cluster : Cluster
@@ -164,6 +170,8 @@ def as_chunks(X: Any, name: str, cluster: Cluster, *, columns: Sequence[str] | N
     -------
     chunks : Chunks
     """
+    if isinstance(X, Chunks):
+        return X
     if isinstance(X, DaskActivations):
         return _network_chunks(X, name, cluster)
     if _is_frame(X):

@@ -162,6 +162,25 @@ def decider(model: POSCOD) -> POSCOD:
     return slim
 
 
+def rows_for(model: POSCOD, X: Any, name: str, cluster: Cluster) -> Chunks:
+    """Return the rows that a model reads: of a frame, the columns that it was fitted on.
+
+    Parameters
+    ----------
+    model : POSCOD
+    X : dask DataFrame, dask Array of shape (n, d), DaskActivations or Chunks
+    name : str
+        Name of the argument, for the message.
+    cluster : Cluster
+
+    Returns
+    -------
+    chunks : Chunks
+    """
+    framed = hasattr(X, "map_partitions") and getattr(X, "ndim", 0) == 2
+    return as_chunks(X, name, cluster, columns=_columns(model, list(X.columns), ()) if framed else None)
+
+
 def _columns(model: POSCOD, columns: list[str], keep: Sequence[str]) -> list[str]:
     if lost := [name for name in keep if name not in columns]:
         raise InvalidInputError(f"keep must name columns of X, got {lost}: X has {columns}.")

@@ -125,7 +125,7 @@ def order_statistics(scores: Chunks, ranks: Sequence[int], cluster: Cluster, nam
     """
     if not len(scores):
         raise InvalidInputError(f"{name} must hold at least one score, got none.")
-    low, high = cluster.reduce(scores.map(_ends, name), _outer, "order statistics")
+    low, high = ends(scores, cluster, name)
     whole = _Interval(low, high, 0, len(scores))
     place = {int(rank): whole for rank in ranks}
     while True:
@@ -137,6 +137,25 @@ def order_statistics(scores: Chunks, ranks: Sequence[int], cluster: Cluster, nam
         place = {rank: _narrowed(p, rank, open_, edges, counts) for rank, p in place.items()}
     values = _fetched(scores, open_, cluster) if open_ else np.zeros(0, dtype=np.int64)
     return [_statistic(rank, place[int(rank)], values) for rank in ranks]
+
+
+def ends(scores: Chunks, cluster: Cluster, name: str = "score") -> tuple[int, int]:
+    """Return the keys of the smallest and of the largest score.
+
+    Parameters
+    ----------
+    scores : Chunks
+        With at least one row.
+    cluster : Cluster
+    name : str, default="score"
+        For messages.
+
+    Returns
+    -------
+    low, high : int
+    """
+    low, high = cluster.reduce(scores.map(_ends, name), _outer, "order statistics")
+    return low, high
 
 
 def count_at_most(scores: Chunks, cuts: Floats, cluster: Cluster) -> NDArray[np.int64]:
