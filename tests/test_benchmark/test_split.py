@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from poscod import Activations
 from poscod.benchmark import read_spec
-from poscod.benchmark._measure import split_of
-from poscod.benchmark._sources import content_hash, open_source
-from poscod.benchmark._split import mixture_sizes, split_rows
+from poscod.benchmark._measure import Measured, Wanted, split_of, values_of
+from poscod.benchmark._sources import FEWEST_REFERENCE, Pool, Scored, content_hash, open_source
+from poscod.benchmark._split import Split, mixture_sizes, split_rows
+from poscod.metrics import ausrt
+from poscod.scores import SCORES
+from poscod.strategies import plugin_curve, sirc, sirc_parameters
 
 SIZES = {"n_id": 10, "n_test": 15, "id_train_share": 0.6, "ood_train_share": 0.5}
 
@@ -35,7 +39,9 @@ def test_learning_and_measured_rows_never_meet(id_, ood, id_train, ood_train, se
     content = set(from_id[learning].tolist()) | set(from_ood[split.ood_train].tolist())
     measured = set(parts[0][split.id_test].tolist()) | set(parts[1][split.ood_test].tolist())
     assert not content & measured
-    for rows in (learning, split.ood_train, split.id_test, split.ood_test):
+    assert not set(split.id_spare.tolist()) & set(split.id_test.tolist())
+    assert not content & set(parts[0][split.id_spare].tolist())
+    for rows in (learning, split.ood_train, split.id_test, split.ood_test, split.id_spare):
         assert len(set(rows.tolist())) == len(rows)
     if parts[2] is None:
         assert not set(learning.tolist()) & set(split.id_test.tolist())
@@ -93,3 +99,38 @@ def test_real_pools_by_content(name):
         )
         assert len(split.id_test) > 100
         assert not np.isin(seen, measured).any()
+        reference = content_hash(pool.reference(split))
+        assert len(reference) >= FEWEST_REFERENCE
+        assert not np.isin(reference, measured).any()
+
+
+def test_rows_of_reference_are_spare_else_of_the_mixture_else_measured():
+    rng = np.random.default_rng(0)
+    pool = Pool(*(Activations(rng.normal(size=(600, 2)), rng.normal(size=(600, 2))) for _ in range(3)))
+    some, none = np.arange(FEWEST_REFERENCE), np.arange(0)
+
+    def first(mixture, spare):
+        split = Split(none, mixture, none, some + 200, some, spare)
+        found = pool.reference(split)
+        assert np.array_equal(pool.scores("msp", split).reference, SCORES["msp"]()(found))
+        return found.features[0]
+
+    assert np.array_equal(first(some + 300, some + 400), pool.id_test.features[400])
+    assert np.array_equal(first(some + 300, some[1:]), pool.id_train.features[300])
+    assert np.array_equal(first(some[1:], none), pool.id_test.features[200])
+
+
+def test_sirc_is_placed_by_rows_that_are_not_measured():
+    rng = np.random.default_rng(1)
+    r, g = (Scored(rng.uniform(size=80), rng.uniform(size=70), np.zeros(0)) for _ in range(2))
+    g = g._replace(reference=rng.normal(-0.2, 0.1, size=200))
+    measured = Measured(g, g, r, (rng.uniform(size=80) < 0.4).astype(float))
+    arrays = (r.id_, g.id_, measured.loss, r.ood, g.ood)
+    wanted = [Wanted("sirc", setting, "ausrt", 0.3) for setting in ("plugin", "tuned")]
+    plugin, tuned = values_of(measured, wanted, "paper").values()
+    a, b = sirc_parameters(g.reference)
+    by_hand = ausrt(sirc(r.id_, g.id_, a, b), measured.loss, sirc(r.ood, g.ood, a, b), alpha=0.3, envelope=False)
+    assert plugin == plugin_curve("sirc", *arrays, alpha=0.3, s2_reference=g.reference).area
+    assert plugin == pytest.approx(by_hand, abs=0.01)  # the curve is read at 101 required TPRs
+    assert abs(plugin - plugin_curve("sirc", *arrays, alpha=0.3).area) > 0.001  # another placement is another rule
+    assert tuned < plugin

@@ -26,6 +26,9 @@ from poscod.benchmark._ratios import RATIOS
 from poscod.benchmark._sources import Pool, Source
 from poscod.benchmark._spec import BenchmarkSpec, digest
 
+PROTOCOL = 2
+"""Number of the way values are computed; a change makes old files of cells strangers."""
+
 
 class Cell(NamedTuple):
     """One unit of work.
@@ -92,6 +95,7 @@ def _cells(spec: BenchmarkSpec, sets: Mapping[str, str]) -> Iterator[Cell]:
 def key_of(spec: BenchmarkSpec, cell: Cell, data_hash: str) -> dict[str, Any]:
     """Return everything the values of a cell depend on."""
     key: dict[str, Any] = {
+        "protocol": PROTOCOL,
         "poscod": metadata_version("poscod"),
         "data": data_hash,
         "kind": cell.kind,

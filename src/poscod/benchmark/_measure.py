@@ -16,7 +16,7 @@ import numpy as np
 from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.benchmark._ratios import RATIOS
-from poscod.benchmark._sources import DumpPool, Pool
+from poscod.benchmark._sources import DumpPool, Pool, Scored
 from poscod.benchmark._spec import BenchmarkSpec
 from poscod.benchmark._split import Split, mixture_sizes, split_rows
 from poscod.exceptions import InvalidInputError
@@ -56,20 +56,20 @@ class Measured(NamedTuple):
 
     Attributes
     ----------
-    single : tuple of ndarray
+    single : Scored
         Score of ID and of OOD rows, for the single-score metrics.
-    second : tuple of ndarray
+    second : Scored
         The same as the second of two scores: g itself where `single` is log g.
-    first : tuple of ndarray
+    first : Scored
         r = 1 - MSP.
     loss : ndarray
     ood_prior : float
         Estimated share of OOD rows; NaN for scores.
     """
 
-    single: tuple[Floats, Floats]
-    second: tuple[Floats, Floats]
-    first: tuple[Floats, Floats]
+    single: Scored
+    second: Scored
+    first: Scored
     loss: Floats
     ood_prior: float = float("nan")
 
@@ -117,9 +117,8 @@ def split_of(spec: BenchmarkSpec, pool: Pool | DumpPool, name: str, seed: int) -
 
 def score_rows(pool: Pool | DumpPool, split: Split, method: str) -> Measured:
     """Score the measured rows with a single score."""
-    labelled = _labelled(pool, split)
-    first = pool.scores("msp", labelled, split.id_test, split.ood_test)
-    score = first if method == "msp" else pool.scores(method, labelled, split.id_test, split.ood_test)
+    first = pool.scores("msp", split)
+    score = first if method == "msp" else pool.scores(method, split)
     return Measured(score, score, first, pool.loss(split.id_test))
 
 
@@ -127,13 +126,12 @@ def ratio_rows(pool: Pool | DumpPool, split: Split, method: str, pi: float | Non
     """Fit a ratio and score the measured rows with it."""
     if not isinstance(pool, Pool):
         raise InvalidInputError(f"The ratio '{method}' needs activations: score files hold no features to learn from.")
-    labelled = _labelled(pool, split)
-    first = pool.scores("msp", labelled, split.id_test, split.ood_test)
-    test = pool.id_test[split.id_test], pool.ood_test[split.ood_test]
+    first = pool.scores("msp", split)
+    parts = pool.id_test[split.id_test], pool.ood_test[split.ood_test], pool.reference(split)
     ratio, prior = RATIOS[method], float("nan")
     if ratio.build is None:
         assert pool.world is not None
-        log_g = tuple(pool.world.log_ratio(rows.features) for rows in test)
+        log_g = Scored(*(pool.world.log_ratio(rows.features) for rows in parts))
     else:
         ood = pool.ood_test if pool.ood_train is None else pool.ood_train
         if ratio.sees == "clean":
@@ -144,11 +142,11 @@ def ratio_rows(pool: Pool | DumpPool, split: Split, method: str, pi: float | Non
             id_ = pool.id_test if pool.id_train is None else pool.id_train
             m, n = mixture_sizes(pi, n_mixture, len(split.id_mixture), len(split.ood_train))
             other = _joined(id_[split.id_mixture[:m]], ood[split.ood_train[:n]])
-        estimator = ratio.build().fit(labelled, other)
+        estimator = ratio.build().fit(pool.labelled(split), other)
         prior = float(estimator.ood_prior_)
-        log_g = tuple(estimator.log_ratio(rows) for rows in test)
-    g_id, g_ood = (np.exp(np.clip(values, -_LARGEST_LOG, _LARGEST_LOG)) for values in log_g)
-    return Measured((log_g[0], log_g[1]), (g_id, g_ood), first, pool.loss(split.id_test), prior)
+        log_g = Scored(*(estimator.log_ratio(rows) for rows in parts))
+    g = Scored(*(np.exp(np.clip(values, -_LARGEST_LOG, _LARGEST_LOG)) for values in log_g))
+    return Measured(log_g, g, first, pool.loss(split.id_test), prior)
 
 
 def values_of(measured: Measured, wanted: Iterable[Wanted], grid: str) -> dict[Wanted, float | None]:
@@ -165,26 +163,28 @@ def values_of(measured: Measured, wanted: Iterable[Wanted], grid: str) -> dict[W
     values : dict
     """
     single, loss = measured.single, measured.loss
-    arrays = (measured.first[0], measured.second[0], loss, measured.first[1], measured.second[1])
+    first, second = measured.first, measured.second
+    arrays = (first.id_, second.id_, loss, first.ood, second.ood)
     values: dict[Wanted, float | None] = {}
     sweeps: dict[str, list[Wanted]] = {}
     for item in wanted:
         if item.metric == "ood_prior":
             values[item] = measured.ood_prior
         elif item.metric == "aurc":
-            values[item] = aurc(single[0], loss, area="trapezoid")
+            values[item] = aurc(single.id_, loss, area="trapezoid")
         elif item.metric == "auroc":
-            values[item] = auroc(*single)
+            values[item] = auroc(single.id_, single.ood)
         elif item.strategy == "single":
-            values[item] = ausrt(single[0], loss, single[1], alpha=_cost(item), envelope=False)
-        elif item.strategy == "product" and min(s.min() for s in measured.second) < 0:
+            values[item] = ausrt(single.id_, loss, single.ood, alpha=_cost(item), envelope=False)
+        elif item.strategy == "product" and min(second.id_.min(), second.ood.min()) < 0:
             values[item] = None
         elif item.setting == "tuned":
             sweeps.setdefault(item.strategy, []).append(item)
         else:
-            values[item] = plugin_curve(item.strategy, *arrays, alpha=_cost(item)).area
+            values[item] = plugin_curve(item.strategy, *arrays, alpha=_cost(item), s2_reference=second.reference).area
     for strategy, items in sweeps.items():
-        areas = tuned_areas(strategy, *arrays, alphas=[_cost(item) for item in items], grid=grid)
+        costs = [_cost(item) for item in items]
+        areas = tuned_areas(strategy, *arrays, alphas=costs, grid=grid, s2_reference=second.reference)
         values.update(zip(items, areas.tolist(), strict=True))
     return {item: None if value is None else float(value) for item, value in values.items()}
 
@@ -203,12 +203,6 @@ def optimal_areas(world: GaussianWorld, wanted: Iterable[Wanted]) -> dict[Wanted
 def _cost(item: Wanted) -> float:
     assert item.alpha is not None
     return item.alpha
-
-
-def _labelled(pool: Pool | DumpPool, split: Split) -> Activations | None:
-    if not isinstance(pool, Pool):
-        return None
-    return (pool.id_test if pool.id_train is None else pool.id_train)[split.id_labelled]
 
 
 def _joined(first: Activations, second: Activations) -> Activations:

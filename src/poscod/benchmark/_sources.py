@@ -16,21 +16,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.benchmark._spec import BenchmarkSpec, digest
+from poscod.benchmark._split import Hashes, Indices, Split
 from poscod.datasets import ScoreTable, check_aligned, read_openood
 from poscod.exceptions import InvalidInputError
 from poscod.ratio._rows import row_hash
 from poscod.scores import SCORES
 from poscod.theory import GaussianWorld
 
-Hashes = NDArray[np.uint64]
-Indices = NDArray[np.intp]
+FEWEST_REFERENCE = 100
+"""Fewer rows do not tell the location and scale of a score."""
+
+
+class Scored(NamedTuple):
+    """A score of measured ID and OOD rows, and of the ID rows from which SIRC takes location and scale."""
+
+    id_: Floats
+    ood: Floats
+    reference: Floats
 
 
 class Pool(NamedTuple):
@@ -62,12 +70,26 @@ class Pool(NamedTuple):
         assert second is not None
         return first, second, rest[0], rest[1]
 
-    def scores(self, name: str, labelled: Activations | None, id_: Indices, ood: Indices) -> tuple[Floats, Floats]:
-        """Return a score of measured ID and OOD rows, fitted on the bank or else on the labelled rows."""
-        fitted_on = labelled if self.bank is None else self.bank
-        assert fitted_on is not None
-        score = SCORES[name]().fit(fitted_on)
-        return score(self.id_test[id_]), score(self.ood_test[ood])
+    def labelled(self, split: Split) -> Activations:
+        """Return the labelled rows to learn from."""
+        return self._learning[split.id_labelled]
+
+    def reference(self, split: Split) -> Activations:
+        """Return ID rows that are not measured: those nothing was learned from, else those of the mixture; the measured ones at last."""
+        for part, rows in ((self.id_test, split.id_spare), (self._learning, split.id_mixture)):
+            if len(rows) >= FEWEST_REFERENCE:
+                return part[rows]
+        return self.id_test[split.id_test]
+
+    @property
+    def _learning(self) -> Activations:
+        return self.id_test if self.id_train is None else self.id_train
+
+    def scores(self, name: str, split: Split) -> Scored:
+        """Score rows; what a score learns from is the bank or else the labelled rows."""
+        score = SCORES[name]().fit(self.labelled(split) if self.bank is None else self.bank)
+        parts = (self.id_test[split.id_test], self.ood_test[split.ood_test], self.reference(split))
+        return Scored(*(score(part) for part in parts))
 
     def loss(self, rows: Indices) -> Floats:
         """Return the 0/1 loss of the classifier on ID rows."""
@@ -92,11 +114,13 @@ class DumpPool(NamedTuple):
         n = np.arange(len(is_ood), dtype=np.uint64)
         return n[~is_ood], n[is_ood], None, None
 
-    def scores(self, name: str, labelled: Any, id_: Indices, ood: Indices) -> tuple[Floats, Floats]:
-        """Return a score of measured ID and OOD rows."""
+    def scores(self, name: str, split: Split) -> Scored:
+        """Return the scores of rows; without spare rows, those that are measured are their own reference."""
         table = self.tables[name]
         score = 1.0 + table.score if name == "msp" else table.score  # 1 - MSP is a risk, -MSP only an order
-        return score[~table.is_ood][id_], score[table.is_ood][ood]
+        id_, ood = score[~table.is_ood], score[table.is_ood]
+        spare = split.id_spare if len(split.id_spare) >= FEWEST_REFERENCE else split.id_test
+        return Scored(id_[split.id_test], ood[split.ood_test], id_[spare])
 
     def loss(self, rows: Indices) -> Floats:
         """Return the 0/1 loss of the classifier on ID rows."""

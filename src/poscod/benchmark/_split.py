@@ -33,6 +33,8 @@ class Split(NamedTuple):
         OOD rows to learn from, hidden in the mixture or clean.
     id_test, ood_test : ndarray
         Measured rows of the evaluation files.
+    id_spare : ndarray
+        ID rows of the evaluation file that are neither learned from nor measured.
     """
 
     id_labelled: Indices
@@ -40,6 +42,7 @@ class Split(NamedTuple):
     ood_train: Indices
     id_test: Indices
     ood_test: Indices
+    id_spare: Indices
 
 
 def split_rows(
@@ -83,7 +86,7 @@ def split_rows(
     train_id = train_id[~np.isin((hash_id if hash_id_train is None else hash_id_train)[train_id], unseen)]
     train_ood = train_ood[~np.isin((hash_ood if hash_ood_train is None else hash_ood_train)[train_ood], unseen)]
     n_id = min(n_id, len(train_id) // 2)
-    return Split(train_id[:n_id], train_id[n_id:], train_ood, test_id[:n_test], test_ood[:n_test])
+    return Split(train_id[:n_id], train_id[n_id:], train_ood, test_id[:n_test], test_ood[:n_test], test_id[n_test:])
 
 
 def mixture_sizes(pi: float, n_mixture: int, most_id: int, most_ood: int) -> tuple[int, int]:

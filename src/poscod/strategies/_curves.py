@@ -225,6 +225,7 @@ def tuned_areas(
     *,
     alphas: Any,
     grid: str = "paper",
+    s2_reference: Any = None,
 ) -> Floats:
     """Return the areas of the curves that `tuned_curve` tunes in-sample, for several relative costs at the price of one.
 
@@ -240,6 +241,8 @@ def tuned_areas(
     alphas : array-like of shape (k,)
         Relative costs in [0, 1].
     grid : {"paper", "reference"}, default="paper"
+    s2_reference : array-like, default=None
+        Second score of ID rows around whose heuristic setting the grid of SIRC lies, as in `plugin_curve`; None takes s2_id.
 
     Returns
     -------
@@ -259,7 +262,8 @@ def tuned_areas(
     family = check_choice(strategy, "strategy", STRATEGIES)
     rows = _check_rows(s1_id, s2_id, loss_id, s1_ood, s2_ood)
     costs = tuple(check_number(a, "alphas", 0.0, 1.0) for a in alphas)
-    settings = check_choice(grid, "grid", family.grids)(rows.id_.s2)
+    reference = rows.id_.s2 if s2_reference is None else check_vector(s2_reference, "s2_reference")
+    settings = check_choice(grid, "grid", family.grids)(reference)
     targets = _check_targets(None)
     floors = targets if grid == "reference" else required(1.0, targets)
     risk, _ = _sweep(family, settings, _prepare(family, rows), costs, floors, None)
