@@ -436,7 +436,7 @@ except MissingExtraError as error:
 """
     out = run(code, tmp_path / "m.poscod").stdout
     assert "a model with estimators of other libraries needs the package 'skops'" in out
-    assert "pip install 'poscod[persist]'" in out
+    assert "pip install '.[persist]'" in out
     assert (tmp_path / "m.poscod").read_bytes() == before
     assert issubclass(MissingExtraError, ImportError)
 

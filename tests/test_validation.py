@@ -83,7 +83,7 @@ def test_every_error_is_a_poscod_error():
 
 def test_require_returns_the_module_or_says_what_to_install():
     assert require("json", extra="files", feature="x").__name__ == "json"
-    with pytest.raises(MissingExtraError, match=r"pip install 'poscod\[files\]'") as caught:
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[files\]'") as caught:
         require("no_such_package.part", extra="files", feature="Reading Parquet")
     assert caught.value.package == "no_such_package"
 

@@ -32,7 +32,7 @@ def require(package: str, *, extra: str, feature: str) -> ModuleType:
     >>> require("no_such_package", extra="files", feature="Reading Parquet")
     Traceback (most recent call last):
         ...
-    poscod.exceptions.MissingExtraError: Reading Parquet needs the package 'no_such_package', which is not installed: run `pip install 'poscod[files]'`.
+    poscod.exceptions.MissingExtraError: Reading Parquet needs the package 'no_such_package', which is not installed: install poscod with its extra 'files' (in a clone of the project: `pip install '.[files]'`).
     """
     try:
         return importlib.import_module(package)

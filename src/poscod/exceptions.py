@@ -45,7 +45,8 @@ class MissingExtraError(PoscodError, ImportError):
     def __init__(self, package: str, extra: str, feature: str) -> None:
         self.package, self.extra, self.feature = package, extra, feature
         super().__init__(
-            f"{feature} needs the package '{package}', which is not installed: run `pip install 'poscod[{extra}]'`."
+            f"{feature} needs the package '{package}', which is not installed: install poscod with its extra '{extra}' "
+            f"(in a clone of the project: `pip install '.[{extra}]'`)."
         )
 
 

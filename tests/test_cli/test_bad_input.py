@@ -331,7 +331,7 @@ def test_missing_extra(shell, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.csv", None)
     run = shell(*PREDICT)
     assert run.code == 2
-    assert "run `pip install 'poscod[cli]'`" in run.err
+    assert "`pip install '.[cli]'`" in run.err
 
 
 @pytest.mark.parametrize("words", [FIT, PREDICT, [*PREDICT[:-1], "out.npz"]], ids=["fit", "csv", "npz"])

@@ -382,5 +382,5 @@ def test_dash_is_csv_on_standard_output(capsysbinary):
 def test_without_the_extra_a_sentence_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("x\n1\n")
     monkeypatch.setitem(sys.modules, "pyarrow.csv", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'poscod\[cli\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[cli\]'"):
         open_table(tmp_path / "a.csv")

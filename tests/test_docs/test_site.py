@@ -123,3 +123,26 @@ def test_the_map_shows_every_folder_and_public_file():
     units |= {path.name for path in pages.SOURCE.glob("[!_]*.py")}
     assert len(units) >= 15
     assert {unit for unit in units if f"-- {unit}" not in text} == set()
+
+
+def test_install_lines_work_from_a_clone():
+    """The package is on no registry: pages and messages install the clone, with extras that exist, and first pages the same ones."""
+    extras = set(
+        re.findall(
+            r"^(\w+) = \[",
+            (ROOT / "pyproject.toml")
+            .read_text(encoding="utf-8")
+            .split("[project.optional-dependencies]")[1]
+            .split("[project.scripts]")[0],
+            re.M,
+        )
+    )
+    texts = {
+        page.name: page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    }
+    installed = {name: re.findall(r"pip install '([^']+)'", text) for name, text in texts.items()}
+    assert installed["README.md"][0] == installed["start.md"][0]
+    for name, targets in installed.items():
+        for target in targets:
+            assert re.fullmatch(r"\.\[[\w,]+\]", target), f"{name} installs {target}"
+            assert set(target[2:-1].split(",")) <= extras, f"{name} installs {target}"

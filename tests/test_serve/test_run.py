@@ -128,7 +128,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(capsys, model_file, tmp_path,
 
 def test_a_missing_package_is_one_sentence(capsys, model_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    assert "pip install 'poscod[serve]'" in run(capsys, str(model_file), "--port", "0")
+    assert "pip install '.[serve]'" in run(capsys, str(model_file), "--port", "0")
 
 
 def test_answers_are_not_held_back_by_nagles_algorithm():
