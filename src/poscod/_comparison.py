@@ -263,8 +263,27 @@ def required_tpr(model: Any, sample: Sample) -> float:
 
 def keeps_tpr(model: Any, sample: Sample) -> bool:
     """Tell whether the threshold is the one that its problem's tpr_min asks for (budgets and risk bounds move it)."""
+    return promised_tpr(model, sample.calibration) is not None
+
+
+def promised_tpr(model: Any, calibration: CalibrationArrays) -> float | None:
+    """Return the TPR that a model's threshold promises.
+
+    Parameters
+    ----------
+    model : POSCOD
+    calibration : CalibrationArrays
+        What its threshold was chosen on.
+
+    Returns
+    -------
+    tpr_min : float or None
+        None where the problem asks for no TPR, or where a budget or a bound of the risk has moved the threshold.
+    """
     tpr_min = getattr(model.problem_, "tpr_min", None)
-    return tpr_min is not None and sample.calibration.at_tpr(model.beta_, tpr_min).threshold == model.threshold_
+    if tpr_min is None or calibration.at_tpr(model.beta_, tpr_min).threshold != model.threshold_:
+        return None
+    return float(tpr_min)
 
 
 def rule_at(name: str, calibration: CalibrationArrays, alpha: float, tpr_min: float) -> Competitor | None:

@@ -85,6 +85,45 @@ def test_labelled_rows_alone(shell, model_file, tables):
     assert "AURC" in run.out
 
 
+def test_without_ood_rows_the_table_estimates_their_rates(shell, model_file, tables):
+    words = ["evaluate", model_file, "--id", f"{tables}/test.csv", "--unlabelled", f"{tables}/log.csv"]
+    lines = shell(*words).out.splitlines()
+    assert lines[2].split("  ")[0] == "rule"
+    assert [word in lines[2] for word in ("OOD accepted*", "SCOD risk*", "AURC", "AuSRT")] == [True, True, True, False]
+    assert lines[7] == "* estimated without OOD labels"
+    rules = json.loads(shell(*words, "--json").out)["rules"]
+    for line, rule in zip(lines[3:7], rules, strict=True):
+        free = rule["label_free"]
+        assert f" {100 * free['fpr']['estimate']:.1f} % [" in line
+        assert f" {free['risk']['estimate']:.3f} [" in line
+    assert rules[-1]["label_free"]["risk"]["estimate"] < rules[0]["label_free"]["risk"]["estimate"]
+
+
+def test_rates_that_say_nothing_are_not_known(shell, model_file, tables):
+    """With a share of OOD inputs of one in a million, traffic says nothing about how many of them are accepted."""
+    words = ["--id", f"{tables}/test.csv", "--unlabelled", f"{tables}/log.csv", "--pi", "1e-6"]
+    run = shell("evaluate", model_file, *words)
+    assert run.code == 0, run.err
+    assert run.out.splitlines()[6].count("not known") == 2
+
+
+@pytest.mark.parametrize("made", ["budget", "control_risk"])
+def test_no_promise_is_invented(shell, model_file, tables, tmp_path, made):
+    """A budget and a bound of the error move the threshold: nothing is missed that nobody promised."""
+    model = POSCOD.load(model_file)
+    moved = model.budget(0.5) if made == "budget" else model.control_risk(0.2)
+    moved.save(tmp_path / "m.poscod")
+    words = ["evaluate", tmp_path / "m.poscod", "--id", f"{tables}/test.csv", "--ood", f"{tables}/ood.csv"]
+    run = shell(*words)
+    assert run.code == 0, run.err
+    assert "Promise" not in run.out
+    assert "tpr_min" not in run.out
+    assert "The threshold promises no share of known inputs; it accepts " in run.out
+    promise = json.loads(shell(*words, "--json").out)["promise"]
+    assert promise["verdict"] == "none"
+    assert json.loads(shell("evaluate", model_file, *words[2:], "--json").out)["promise"]["verdict"] != "none"
+
+
 @pytest.mark.parametrize("name", ["metrics.json", "metrics.csv", "metrics.parquet"])
 def test_numbers_in_a_file(shell, model_file, tables, tmp_path, name):
     words = [

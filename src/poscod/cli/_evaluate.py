@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import check_ratio, read_sample
+from poscod._comparison import Measured, check_ratio, read_sample
 from poscod._files import replacing
 from poscod._json import plain
 from poscod.cli._console import Console, add_output_options, percent
@@ -30,12 +30,17 @@ from poscod.cli._tables import FORMATS, TableWriter, check_output
 from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import FINDINGS
+from poscod.report._sections import promise_section
+from poscod.report._words import promise_sentence
 
 EXAMPLES = (
     "poscod evaluate model.poscod --id test.parquet --target label --ood ood.parquet",
     "poscod evaluate model.poscod --id test.csv --target label --unlabelled log.csv --json",
     "poscod evaluate model.poscod --id test/ --target label --ood ood/ --engine dask --scheduler tcp://10.0.0.5:8786",
 )
+
+VERDICTS: dict[str, str] = {"held": "kept", "open": "not contradicted", "missed": "missed", "none": "none"}
+"""Verdict of the report on a promise to what this command calls it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,16 +90,15 @@ def _document(
     model: POSCOD, sample: Any, rules: list[dict[str, Any]], findings: list[str], args: argparse.Namespace
 ) -> dict[str, Any]:
     own = next(row for row in rules if row["rule"] == "poscod")
-    low, high = own["tpr"].low, own["tpr"].high
-    verdict = "kept" if low >= model.tpr_min else "missed" if high < model.tpr_min else "not contradicted"
+    promise = promise_section(model, sample, Measured(own["tpr"], own["selective_risk"], None, None))
     document: dict[str, Any] = {
         "command": "evaluate",
         "model": str(args.model),
         "rows": sample.sizes,
         "alpha": sample.alpha,
-        "tpr_min": model.tpr_min,
+        "tpr_min": promise["tpr_min"],
         "level": sample.level,
-        "promise": {"tpr_min": model.tpr_min, "tpr": own["tpr"], "verdict": verdict},
+        "promise": promise | {"verdict": VERDICTS[promise["verdict"]]},
         "rules": rules,
     }
     if sample.prior is not None:
@@ -107,16 +111,19 @@ def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Any) -
     counts = ", ".join(
         f"{count:,} {name.upper() if name != 'unlabelled' else name}" for name, count in document["rows"].items()
     )
-    level = f"{100 * sample.level:g} %"
+    level, promise = f"{100 * sample.level:g} %", document["promise"]
+    none = promise["verdict"] == "none"
+    asked = "" if none else f", tpr_min = {promise['tpr_min']:g}"
     lines = [
-        f"Rows: {counts}; alpha = {document['alpha']:g}, tpr_min = {document['tpr_min']:g}; {level} intervals in brackets.",
+        f"Rows: {counts}; alpha = {document['alpha']:g}{asked}; {level} intervals in brackets.",
         "",
         *rules_table(rules),
         "",
     ]
-    promise = document["promise"]
     lines.append(
-        f"Promise of {percent(promise['tpr_min'])} ID accepted: {promise['verdict']} (measured {percent(promise['tpr']['estimate'])}, "
+        promise_sentence(promise, document)
+        if none
+        else f"Promise of {percent(promise['tpr_min'])} ID accepted: {promise['verdict']} (measured {percent(promise['tpr']['estimate'])}, "
         f"interval {percent(promise['tpr']['low'])} to {percent(promise['tpr']['high'])})."
     )
     if sample.prior is not None:

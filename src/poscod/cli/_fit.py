@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import Inputs, add_input_options
 from poscod.cli._models import promise
+from poscod.cli._notes import Sampled, column_notes, sample_columns, share_notes
 from poscod.cli._tables import check_output, open_table
 from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError, PoscodWarning
@@ -110,16 +112,24 @@ def run(args: argparse.Namespace) -> None:
             return _run_dask(args, console, classifier, ratio, cluster)
     labelled, unlabelled = open_table(args.labelled), open_table(args.unlabelled)
     inputs = Inputs.choose(args, labelled)
-    X = inputs.read(labelled)
+    X, known = _read(labelled, inputs)
     inputs = inputs.measured(X)
-    traffic = inputs.read(unlabelled)
+    traffic, seen = _read(unlabelled, inputs)
     y = inputs.labels(labelled)
     _refuse_copies(X, traffic, args)
     model = _model(args, classifier, ratio, y, inputs)
     with console.working("fitting"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PoscodWarning)
         model.fit(X, y, X_unlabeled=traffic)
-    return _finish(args, console, model, inputs, labelled, (len(y), len(traffic)), caught)
+    notes = column_notes(known, seen)
+    return _finish(args, console, model, inputs, labelled, (len(y), len(traffic)), caught, notes)
+
+
+def _read(table: Table, inputs: Inputs) -> tuple[Any, dict[str, Sampled]]:
+    """Return the input of a model for all rows of a table, and some values of its columns."""
+    inputs.check(table)
+    block = table.read(inputs.names)
+    return inputs.rows(block), sample_columns(block, inputs.features)
 
 
 def _run_dask(args: argparse.Namespace, console: Console, classifier: Any, ratio: Any, cluster: Any) -> None:
@@ -163,10 +173,12 @@ def _finish(
     labelled: Table,
     n: tuple[int, int],
     caught: Any,
+    notes: Sequence[str] = (),
 ) -> None:
     """Save the model and tell what was learned."""
     model.columns_ = inputs.record()
-    found = [str(w.message) for w in caught if issubclass(w.category, PoscodWarning)] + _findings(model)
+    warned = [str(w.message) for w in caught if issubclass(w.category, PoscodWarning)]
+    found = [*notes, *warned, *share_notes(model)]
     document = _document(model, inputs, n, args) | {"ignored": inputs.ignored(labelled)}
     model.save(args.output)
     console.answer({**document, "warnings": found}, *_story(model, document, found))
@@ -190,21 +202,6 @@ def _classes(y: NDArray[Any], inputs: Inputs) -> list[Any]:
     if inputs.classes:
         return list(inputs.classes)
     return np.unique(y).tolist()
-
-
-def _findings(model: POSCOD) -> list[str]:
-    """Say in words what is doubtful about g; more is checked by `poscod evaluate` on fresh traffic."""
-    if model.ratio_ is None or not getattr(model.ratio_, "gate_open_", True):
-        return []
-    low, high = model.ratio_.ood_prior_interval(0.95)
-    found = []
-    if low == 0.0:
-        found.append("the unlabelled rows may hold no OOD inputs at all (the interval of their share starts at 0).")
-    if high - low > 0.5:
-        found.append(
-            f"the share of OOD inputs is hardly known ({percent(low)} to {percent(high)}): add unlabelled rows."
-        )
-    return found
 
 
 def _document(model: POSCOD, inputs: Inputs, n: tuple[int, int], args: argparse.Namespace) -> dict[str, Any]:

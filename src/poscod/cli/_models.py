@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import numpy as np
+
+from poscod._comparison import own_rule, promised_tpr
 from poscod.cli._console import percent
 from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.persist import UntrustedTypesError
-from poscod.problem import ScodProblem
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -66,16 +68,20 @@ def promise(model: Any) -> str:
     -------
     sentence : str
     """
-    problem = model.problem_
-    if not isinstance(problem, ScodProblem):
-        return f"Threshold chosen for {type(problem).__name__}."
+    arrays = model._arrays(model.problem_)
+    n, tpr_min = len(arrays.risk), promised_tpr(model, arrays)
+    if tpr_min is None:
+        accepted = float(np.average(own_rule(model).score(arrays) <= model.threshold_, weights=arrays.weight))
+        return (
+            f"No share of ID inputs is promised: the threshold was chosen for something else. It accepts {percent(accepted)} of the "
+            f"{n:,} held-out rows."
+        )
     if model.threshold == "guaranteed":
         return (
-            f"Promise: at least {percent(problem.tpr_min)} of ID inputs are accepted, with probability {percent(1 - model.delta)} over the "
+            f"Promise: at least {percent(tpr_min)} of ID inputs are accepted, with probability {percent(1 - model.delta)} over the "
             "draw of the labelled rows."
         )
-    n = len(model.calibration_.codes)
     return (
-        f"Promise: about {percent(problem.tpr_min)} of ID inputs are accepted (threshold set on {n:,} held-out rows; --threshold "
+        f"Promise: about {percent(tpr_min)} of ID inputs are accepted (threshold set on {n:,} held-out rows; --threshold "
         "guaranteed makes it a guarantee)."
     )

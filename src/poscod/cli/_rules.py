@@ -8,10 +8,11 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from poscod._comparison import Competitor, Measured, Sample, measure, rules_of
+from poscod._comparison import Competitor, Measured, Sample, measure, required_tpr, rules_of
 from poscod.cli._console import percent
 from poscod.metrics import METRICS, Interval
 
@@ -65,9 +66,10 @@ def compare_rules(
         rows only with them); areas ``ausrt``, ``aurc``, ``auroc``, ``oscr`` and ``fpr_at_tpr_min``; ``label_free`` from unlabelled rows.
     """
     found = {rule.name: rule for rule in rules_of(model, sample)}
+    target = required_tpr(model, sample)
     wanted: dict[str, dict[str, Any]] = {"aurc": {}}
     if "ood" in sample.sizes:
-        wanted |= {"ausrt": {"alpha": sample.alpha}, "auroc": {}, "oscr": {}, "fpr_at_tpr": {"tpr_min": model.tpr_min}}
+        wanted |= {"ausrt": {"alpha": sample.alpha}, "auroc": {}, "oscr": {}, "fpr_at_tpr": {"tpr_min": target}}
     rows = []
     for name, title in TITLES.items():
         if name not in found:
@@ -109,26 +111,27 @@ def rules_table(rows: Sequence[dict[str, Any]], *, intervals: bool = True) -> li
     -------
     lines : list of str
     """
-    ood = "fpr" in rows[0]
-    header = ["rule", "ID accepted", *(["OOD accepted"] if ood else []), "error of accepted"]
-    header += ["SCOD risk", "AuSRT"] if ood else ["AURC"]
-    body = [
-        [
-            row["title"],
-            _share(row["tpr"], intervals),
-            *([_share(row["fpr"], intervals)] if ood else []),
-            _share(row["selective_risk"], intervals),
-            *([_number(row["risk"], intervals), f"{row['ausrt']:.4f}"] if ood else [f"{row['aurc']:.4f}"]),
-        ]
-        for row in rows
+    ood, free = "fpr" in rows[0], "label_free" in rows[0]
+    star = "" if ood else "*"  # without OOD rows, the same rates as they follow from unlabelled traffic
+    columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        ("rule", lambda row: str(row["title"])),
+        ("ID accepted", lambda row: _share(row["tpr"], intervals)),
+        ("error of accepted", lambda row: _share(row["selective_risk"], intervals)),
+        ("AuSRT", lambda row: f"{row['ausrt']:.4f}") if ood else ("AURC", lambda row: f"{row['aurc']:.4f}"),
     ]
+    if ood or free:
+        columns.insert(2, (f"OOD accepted{star}", lambda row: _share(_from_ood(row)["fpr"], intervals)))
+        columns.insert(4, (f"SCOD risk{star}", lambda row: _number(_from_ood(row)["risk"], intervals)))
+    header = [name for name, _ in columns]
+    body = [[cell(row) for _, cell in columns] for row in rows]
     widths = [max(len(line[i]) for line in [header, *body]) for i in range(len(header))]
-    return [
+    lines = [
         "  ".join(
             cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
         )
         for line in [header, *body]
     ]
+    return [*lines, "* estimated without OOD labels"] if free and not ood else lines
 
 
 def long_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -167,10 +170,20 @@ def _line(rule: str, metric: str, source: str, value: Any) -> dict[str, Any]:
     }
 
 
-def _share(value: Interval, intervals: bool) -> str:
+def _from_ood(row: dict[str, Any]) -> dict[str, Any]:
+    """Return where the rates of OOD inputs stand: measured, or estimated without their labels."""
+    free: dict[str, Any] = row.get("label_free", {})
+    return row if "fpr" in row else free
+
+
+def _share(value: Any, intervals: bool) -> str:
     text = percent(value.estimate)
+    if math.isnan(value.estimate):
+        return text
     return f"{text} [{100 * value.low:.1f}, {100 * value.high:.1f}]" if intervals else text
 
 
 def _number(value: Interval, intervals: bool) -> str:
+    if math.isnan(value.estimate):
+        return percent(value.estimate)
     return f"{value.estimate:.3f} [{value.low:.3f}, {value.high:.3f}]" if intervals else f"{value.estimate:.3f}"

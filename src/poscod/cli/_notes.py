@@ -1,0 +1,140 @@
+"""What ``poscod fit`` has to say about the tables and about g beside its numbers: doubts, and what to do about each.
+
+Convention: a note is one or two sentences that name the user's columns, rows and options; no note is said without a measured reason.
+
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod.cli._console import percent
+from poscod.metrics import auroc
+
+SEPARATES = 0.98
+"""AUROC of one column between the two tables from which on it is named.
+
+Strangers alone reach it only where they are nearly all of the traffic: with a share pi of them, AUROC is at most
+(1 + pi) / 2, and 0.98 takes pi = 0.96.
+"""
+NEARLY_ALL = 0.8
+"""Estimated OOD share from which on something else than strangers is likely."""
+# Values of a column that are compared: enough for two decimals of AUROC.
+_COMPARED = 10_000
+
+
+class Sampled(NamedTuple):
+    """Some values of a column of single numbers.
+
+    Attributes
+    ----------
+    values : ndarray
+        Every k-th value, with the least and the greatest.
+    counts : bool
+        Whether the column counts the rows: every value is the one before and the same step.
+    """
+
+    values: NDArray[Any]
+    counts: bool
+
+
+def sample_columns(block: Mapping[str, NDArray[Any]], names: Iterable[str]) -> dict[str, Sampled]:
+    """Return some values of each column of single numbers.
+
+    Parameters
+    ----------
+    block : mapping of str to ndarray
+        All rows of a table.
+    names : iterable of str
+        Columns of numbers or of lists of them; lists are left out.
+
+    Returns
+    -------
+    columns : dict of str to Sampled
+    """
+    found = {}
+    for name in names:
+        values = block[name]
+        if values.ndim == 1:
+            values = values.astype(np.float64)
+            steps, stride = np.diff(values), -(-len(values) // _COMPARED)
+            counts = len(steps) > 1 and steps[0] != 0 and bool((steps == steps[0]).all())
+            some = values if stride == 1 else np.r_[values[::stride], values.min(), values.max()]
+            found[name] = Sampled(some, counts)
+    return found
+
+
+def column_notes(known: Mapping[str, Sampled], traffic: Mapping[str, Sampled]) -> list[str]:
+    """Name columns that count rows, or that tell the labelled rows from the traffic by themselves.
+
+    Parameters
+    ----------
+    known, traffic : mapping of str to Sampled
+        Of `sample_columns`.
+
+    Returns
+    -------
+    notes : list of str
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> known = {"day": rng.uniform(0, 30, 100), "size": rng.normal(0, 1, 100)}
+    >>> traffic = {"day": rng.uniform(30, 60, 100), "size": rng.normal(1, 1, 100)}
+    >>> [note[:39] for note in column_notes(sample_columns(known, known), sample_columns(traffic, traffic))]
+    ["column 'day' alone tells the labelled r"]
+    """
+    notes = []
+    for name, (values, counts) in known.items():
+        other = traffic[name].values
+        apart = values.max() < other.min() or other.max() < values.min()
+        area = 1.0 if apart else auroc(values, other)
+        if (area := max(area, 1.0 - area)) >= SEPARATES:
+            why = "its values do not overlap" if apart else f"AUROC {area:.3f}"
+            doubt = f"alone tells the labelled rows from the traffic ({why}): a row number or a time?"
+        elif counts and traffic[name].counts:
+            doubt = "counts the rows of both tables: a row number?"
+        else:
+            continue
+        option = shlex.quote(name)
+        notes.append(f"column '{name}' {doubt} --id {option} or --exclude {option} leaves it out.")
+    return notes
+
+
+def share_notes(model: Any) -> list[str]:
+    """Say what is doubtful about the estimated OOD share; more is checked by `poscod evaluate` on fresh traffic.
+
+    Parameters
+    ----------
+    model : POSCOD
+        Fitted.
+
+    Returns
+    -------
+    notes : list of str
+    """
+    if model.ratio_ is None or not getattr(model.ratio_, "gate_open_", True):
+        return []
+    if model.ood_prior_ > NEARLY_ALL:
+        return [
+            "nearly all traffic is called OOD: something other than strangers differs between the two tables; see "
+            "docs/what-can-go-wrong.md."
+        ]
+    low, high = model.ratio_.ood_prior_interval(0.95)
+    found = []
+    if low == 0.0:
+        found.append(
+            "the share is uncertain (its interval starts at 0); the rule is used all the same. More rows narrow it: "
+            "docs/how-much-data.md."
+        )
+    elif high - low > 0.5:
+        found.append(
+            f"the share of OOD inputs is hardly known ({percent(low)} to {percent(high)}): add unlabelled rows."
+        )
+    return found

@@ -1,0 +1,95 @@
+"""What fit says beside its numbers: said where there is a reason, and only there."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from poscod.cli._notes import SEPARATES, column_notes, sample_columns
+from test_cli._world import SIZES, WORLD, columns_of, write_table
+
+FAST = ["--ratio", "linear"]
+
+
+def sampled(**columns):
+    return sample_columns(columns, columns)
+
+
+@pytest.fixture
+def notes(shell, tmp_path):
+    """Fit on tables with changed columns and return the notes."""
+
+    def run(*words, labelled=None, unlabelled=None):
+        for name, changes in (("labelled", labelled), ("unlabelled", unlabelled)):
+            columns = {k: v for k, v in columns_of(name).items() if k in ("größe", "width", "animal")}
+            write_table(tmp_path / f"{name}.csv", {**columns, **(changes or {})})
+        files = [tmp_path / "labelled.csv", tmp_path / "unlabelled.csv"]
+        fit = shell("fit", *files, "--target", "animal", *words, "-o", tmp_path / "m.poscod", "--json")
+        assert fit.code == 0, fit.err
+        return json.loads(fit.out)["warnings"]
+
+    return run
+
+
+def test_a_row_number_that_goes_on_is_named(notes):
+    n, m = SIZES["labelled"], SIZES["unlabelled"]
+    changes = {"labelled": {"id": np.arange(n)}, "unlabelled": {"id": np.arange(50_000, 50_000 + m)}}
+    found = notes(*FAST, **changes)
+    assert found[0] == (
+        "column 'id' alone tells the labelled rows from the traffic (its values do not overlap): a row number or a time? --id id or "
+        "--exclude id leaves it out."
+    )
+    assert found[-1].startswith("nearly all traffic is called OOD: something other than strangers differs")
+    assert not any("column" in note or "nearly all" in note for note in notes("--exclude", "id", *FAST, **changes))
+
+
+def test_a_row_number_that_begins_again_is_named(notes):
+    n, m = SIZES["labelled"], SIZES["unlabelled"]
+    found = notes(*FAST, labelled={"my id": np.arange(n)}, unlabelled={"my id": np.arange(m)})
+    assert found[0] == (
+        "column 'my id' counts the rows of both tables: a row number? --id 'my id' or --exclude 'my id' leaves it out."
+    )
+
+
+def test_strangers_alone_do_not_make_a_column_suspicious():
+    """Nine in ten rows of the traffic are strangers beyond every known value: still no note."""
+    rng = np.random.default_rng(0)
+    known, m = rng.normal(0.0, 1.0, 1000), 500
+    for pi in (0.3, 0.9):
+        traffic = np.where(np.arange(m) < pi * m, rng.uniform(10.0, 11.0, m), rng.normal(0.0, 1.0, m))
+        assert column_notes(sampled(x=known), sampled(x=traffic)) == []
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_column_that_separates_nearly_is_named(sign):
+    rng = np.random.default_rng(1)
+    for shift, expected in ((4.0, True), (2.0, False)):
+        found = column_notes(sampled(t=sign * rng.normal(0, 1, 2000)), sampled(t=sign * rng.normal(shift, 1, 2000)))
+        assert bool(found) == expected
+    # Phi(4 / sqrt(2)) = 0.9977 and Phi(2 / sqrt(2)) = 0.9214 are on either side.
+    assert 0.9214 < SEPARATES < 0.9977
+
+
+def test_many_rows_are_sampled_with_their_ends():
+    values = np.random.default_rng(2).permutation(30_001).astype(float)
+    (some,) = sampled(x=values).values()
+    assert len(some.values) < 12_000
+    assert (some.values.min(), some.values.max(), some.counts) == (0.0, 30_000.0, False)
+    assert sampled(x=np.arange(30_001))["x"].counts
+    assert not sampled(x=np.ones(50))["x"].counts
+    assert sampled(matrix=np.ones((50, 2))) == {}
+
+
+def test_a_world_with_strangers_has_no_note_about_columns(notes):
+    assert not any("column" in note or "nearly all" in note for note in notes())
+
+
+def test_nearly_all_strangers_is_said(notes):
+    X, _ = WORLD.sample_mixture(240, pi=0.95, random_state=7)
+    found = notes(unlabelled={"größe": X[:, 0], "width": X[:, 1]})
+    assert found == [
+        "nearly all traffic is called OOD: something other than strangers differs between the two tables; see "
+        "docs/what-can-go-wrong.md."
+    ]
