@@ -60,6 +60,7 @@ class Console:
 
     Examples
     --------
+    >>> import numpy as np
     >>> Console().answer({"n": np.int64(3)}, "three rows")
     three rows
     >>> Console(json=True).answer({"n": np.int64(3), "pi": float("nan")}, "three rows")
