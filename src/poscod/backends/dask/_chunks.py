@@ -123,24 +123,20 @@ class Chunks:
         for index in range(len(self.parts)):
             yield index, rows[borders[index] : borders[index + 1]] - starts[index]
 
-    def zipped(self, values: Sequence[NDArray[Any]], cluster: Cluster) -> Chunks:
+    def zipped(self, values: NDArray[Any], cluster: Cluster) -> Chunks:
         """Return chunks of pairs (rows, values); the values travel to the workers once.
 
         Parameters
         ----------
-        values : sequence of ndarray
-            One for each chunk.
+        values : ndarray
+            One for each row.
         cluster : Cluster
 
         Returns
         -------
         chunks : Chunks
         """
-        delayed = dask().delayed
-        stored = cluster.keep([delayed(value, pure=False, traverse=False) for value in values])
-        call = delayed(_pair, pure=False)
-        parts = (call(part, value) for part, value in zip(self.parts, stored, strict=True))
-        return Chunks(tuple(parts), self.lengths, None)
+        return self.paired(spread(values, self.lengths, cluster))
 
     def paired(self, other: Chunks) -> Chunks:
         """Return chunks of pairs (rows, rows of another table with the same chunks)."""
@@ -229,6 +225,24 @@ def as_labels(y: Any, cluster: Cluster) -> NDArray[Any]:
         parts = cluster.collect(list(np.ravel(y.to_delayed())), "labels")
         return np.concatenate([np.asarray(part) for part in parts])
     return np.asarray(y)
+
+
+def spread(values: NDArray[Any], lengths: Sequence[int], cluster: Cluster) -> Chunks:
+    """Send values of this process to the workers, in chunks of given lengths.
+
+    Parameters
+    ----------
+    values : ndarray
+    lengths : sequence of int
+    cluster : Cluster
+
+    Returns
+    -------
+    chunks : Chunks
+    """
+    pieces = np.split(values, np.cumsum(lengths)[:-1])
+    parts = cluster.keep([dask().delayed(piece, pure=False, traverse=False) for piece in pieces])
+    return Chunks(tuple(parts), tuple(lengths), values[:0])
 
 
 def bring(chunks: Chunks, cluster: Cluster, what: str) -> Any:

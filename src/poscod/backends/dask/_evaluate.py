@@ -210,8 +210,7 @@ def read_chunks(
             labels = as_labels(y, cluster)
             if len(labels) != len(chunks):
                 raise InvalidInputError(f"y must have as many rows as X ({len(chunks)}), got {len(labels)}.")
-            pieces = np.split(labels, np.cumsum(chunks.lengths)[:-1])
-            parts = chunks.zipped(pieces, cluster).map(_judged, slim)
+            parts = chunks.zipped(labels, cluster).map(_judged, slim)
         else:
             parts = chunks.map(_seen, slim)
         judged = Chunks(tuple(parts), tuple(n for n in chunks.lengths if n), None)

@@ -25,6 +25,7 @@ from poscod._fitting import (
     Labelled,
     NoUnlabeledDataWarning,
     _fit_classifier,
+    _mean_one,
     _shares,
     label_rows,
     log_ratio_of,
@@ -32,7 +33,7 @@ from poscod._fitting import (
 from poscod._inputs import NetworkHead, _numbers, has_features, logits_of, view
 from poscod._validation import Floats, check_count, check_labels
 from poscod.activations import Activations
-from poscod.backends.dask._chunks import Chunks, as_chunks, as_labels, bring, draw
+from poscod.backends.dask._chunks import Chunks, as_chunks, as_labels, bring, draw, spread
 from poscod.backends.dask._cluster import Cluster
 from poscod.backends.dask._decide import decider
 from poscod.backends.dask._ratio import check_sampled, fit_linear, is_linear, sampled
@@ -54,6 +55,15 @@ class _Split(NamedTuple):
     outside: Chunks
     outside_codes: NDArray[np.int64]
     traffic: Chunks | None
+    weights: _Weights
+
+
+class _Weights(NamedTuple):
+    """Sample weights of rows by their use; None counts every row once."""
+
+    inside: Floats | None
+    outside: Floats | None
+    traffic: Floats | None
 
 
 def fit(
@@ -61,6 +71,7 @@ def fit(
     X: Any,
     y: Any,
     X_unlabeled: Any = None,
+    sample_weight: Any = None,
     *,
     cluster: Cluster | None = None,
     sample_rows: int | None = None,
@@ -80,6 +91,8 @@ def fit(
         Labels, in the order of the rows. They are brought to this process.
     X_unlabeled : like X, default=None
         The traffic, where it is not marked in y.
+    sample_weight : dask Array of shape (n,), dask Series or array-like, default=None
+        Weights of the rows of X, in their order. They are brought to this process.
     cluster : Cluster, default=None
         An open one; None opens one for this call.
     sample_rows : int, default=None
@@ -126,8 +139,13 @@ def fit(
         labels = as_labels(y, running)
         places = np.arange(0 if traffic is None else max(1, len(traffic)))
         known, marked, fitted.classes_ = label_rows(
-            np.arange(len(rows)), labels, None if traffic is None else places, None
+            np.arange(len(rows)),
+            labels,
+            None if traffic is None else places,
+            None if sample_weight is None else as_labels(sample_weight, running),
         )
+        if fitted.threshold == "guaranteed" and known.weight is not None:
+            raise InvalidInputError("threshold='guaranteed' takes no sample_weight: a guarantee counts rows.")
         if network:
             fitted.classes_ = np.arange(rows.like.n_classes)
             known = known._replace(codes=check_labels(known.y, "y", len(fitted.classes_)))
@@ -156,6 +174,11 @@ def fit(
             rows.pick(known.X[outside], running),
             known.codes[outside],
             None if marked is None else traffic if traffic is not None else rows.pick(marked, running),
+            _Weights(
+                None if known.weight is None else _mean_one(known.weight[inside]),
+                None if known.weight is None else known.weight[outside],
+                None if known.traffic_weight is None else _mean_one(known.traffic_weight),
+            ),
         )
         seed = int(rng.randint(2**31 - 1))
         fitted.classifier_ = _classifier(
@@ -186,11 +209,20 @@ def _fit_parts(
         sides = [_matrices(side, classifier, features) for side in (split.inside, split.traffic)]
         width, dtype = cluster.collect(sides[0].map(_kind)[:1], "columns")[0]
         columns = {"features": width, "logits": len(fitted.classes_)}
-        fitted.ratio_ = fit_linear(ratio, sides[0], sides[1], columns, dtype, cluster)
+        weights = split.weights.inside, split.weights.traffic
+        fitted.ratio_ = fit_linear(ratio, sides[0], sides[1], columns, dtype, cluster, weights)
     elif split.traffic is not None:
         assert sample_rows is not None
-        parts = sampled([split.inside, split.traffic], sample_rows, seed, cluster)
-        fitted.ratio_ = clone(ratio).fit(*(view(classifier, part, with_features=features) for part in parts))
+        weights = split.weights.inside, split.weights.traffic
+        parts, drawn = sampled([split.inside, split.traffic], sample_rows, seed, cluster, weights)
+        arguments = {
+            name: _mean_one(weight)
+            for name, weight in zip(("sample_weight_id", "sample_weight_unlabeled"), drawn, strict=True)
+            if weight is not None
+        }
+        fitted.ratio_ = clone(ratio).fit(
+            *(view(classifier, part, with_features=features) for part in parts), **arguments
+        )
     fitted.ood_prior_ = 0.0 if fitted.ratio_ is None else float(fitted.ratio_.ood_prior_)
     keep = draw(len(split.outside), keep_rows, seed)
     logits, log_ratio = _scored(split.outside.pick(keep, cluster), fitted, cluster)
@@ -198,7 +230,9 @@ def _fit_parts(
     if split.traffic is not None:
         step = -(-len(split.traffic) // _TRAFFIC_ROWS)
         seen = _scored(split.traffic.pick(np.arange(0, len(split.traffic), step), cluster), fitted, cluster)
-    fitted.calibration_ = Calibration(logits, log_ratio, split.outside_codes[keep], None, *seen)
+    held = split.weights.outside
+    kept = None if held is None else held[keep]
+    fitted.calibration_ = Calibration(logits, log_ratio, split.outside_codes[keep], kept, *seen)
     fitted._set_problem(problem)
     if len(keep) < len(split.outside):
         scores = split.outside.map(_scores, decider(fitted))
@@ -206,7 +240,8 @@ def _fit_parts(
         if fitted.threshold == "guaranteed":
             rule: Any = guaranteed_threshold(vector, fitted.tpr_min, delta=fitted.delta, cluster=cluster)
         else:
-            rule = tpr_threshold(vector, fitted.tpr_min, cluster=cluster)
+            weight = None if held is None else spread(held, split.outside.lengths, cluster)
+            rule = tpr_threshold(vector, fitted.tpr_min, weight=weight, cluster=cluster)
         fitted.threshold_, fitted.tau_ = rule.threshold, rule.tau
     return fitted
 
@@ -225,7 +260,8 @@ def _classifier(
         return _fit_classifier(template, known._replace(X=rows.like), train[:0], classes)
     chosen = train[draw(len(train), *sample)]
     part = bring(rows.pick(known.X[chosen], cluster), cluster, "training rows")
-    seen = Labelled(part, known.y[chosen], known.codes[chosen], None, None)
+    weight = None if known.weight is None else known.weight[chosen]
+    seen = Labelled(part, known.y[chosen], known.codes[chosen], weight, None)
     if len(np.unique(seen.codes)) < len(classes):
         raise InvalidInputError(
             f"sample_rows = {sample[0]} training rows hold only some of the classes: draw more, or train the classifier elsewhere."
@@ -235,8 +271,7 @@ def _classifier(
 
 def _temperature(rows: Chunks, codes: NDArray[np.int64], classifier: Any, cluster: Cluster) -> float:
     """Solve for the temperature; every step of the root finder is a pass over the rows that calibrate r."""
-    pieces = np.split(codes.astype(np.int32), np.cumsum(rows.lengths)[:-1])
-    paired = rows.zipped(pieces, cluster)
+    paired = rows.zipped(codes.astype(np.int32), cluster)
 
     def slope(inverse: float) -> float:
         parts = paired.map(_slope, classifier, inverse)

@@ -21,6 +21,7 @@ from poscod._validation import Floats, check_vector
 from poscod.backends.dask._chunks import Chunks
 from poscod.backends.dask._cluster import Cluster
 from poscod.exceptions import InvalidInputError
+from poscod.metrics._counts import required
 
 Keys = NDArray[np.int64]
 # Counters of one pass: 128 kB per chunk.
@@ -139,6 +140,46 @@ def order_statistics(scores: Chunks, ranks: Sequence[int], cluster: Cluster, nam
     return [_statistic(rank, place[int(rank)], values) for rank in ranks]
 
 
+def weighted_statistic(pairs: Chunks, share: float, cluster: Cluster, name: str = "score") -> tuple[float, Floats]:
+    """Return the smallest score up to which the weights sum to a share of their total.
+
+    Parameters
+    ----------
+    pairs : Chunks
+        Pairs (scores, weights).
+    share : float in (0, 1]
+        One is the largest score with a weight.
+    cluster : Cluster
+    name : str, default="score"
+        For messages.
+
+    Returns
+    -------
+    value : float
+    sums : ndarray of shape (3,)
+        Weight of smaller scores, of this one, and of all.
+
+    Notes
+    -----
+    As `order_statistics`, with sums of weights instead of counts, until one key is left. Sums of chunks are made in another order than in one
+    memory, which the allowance of `poscod.metrics` for rounding covers.
+    """
+    low, high, total = cluster.reduce(pairs.map(_weighted_ends, name), _outer_total, "order statistics")
+    if not total:
+        raise InvalidInputError("weight must contain a positive number, got zeros only.")
+    floor = required(total, share, max(1e-14, len(pairs) * float(np.finfo(np.float64).eps)))
+    place = _Interval(high if share == 1.0 else low, high, 0, len(pairs))
+    below = 0.0
+    while place.low < place.high:
+        edges = _edges(place, COUNTERS)
+        inside = cluster.reduce(pairs.map(_weights, edges), _total, "order statistics")
+        running = below + np.cumsum(inside)
+        piece = min(int(np.searchsorted(running, floor)), int(np.flatnonzero(inside)[-1]))
+        below = float(running[piece] - inside[piece])
+        place = _Interval(int(edges[piece]), int(edges[piece + 1]) - 1 if piece < len(inside) - 1 else place.high, 0, 0)
+    return value_of(place.low), cluster.reduce(pairs.map(_weights_about, place.low), _total, "order statistics")
+
+
 def ends(scores: Chunks, cluster: Cluster, name: str = "score") -> tuple[int, int]:
     """Return the keys of the smallest and of the largest score.
 
@@ -183,6 +224,33 @@ def _ends(score: Any, name: str) -> tuple[int, int]:
 
 def _outer(ends: list[tuple[int, int]]) -> tuple[int, int]:
     return min(low for low, _ in ends), max(high for _, high in ends)
+
+
+def _weighted_ends(pair: tuple[Any, Any], name: str) -> tuple[int, int, float]:
+    keys, weight = _keyed(pair, name)
+    some = keys[weight > 0]
+    return (int(some.min()), int(some.max()), float(weight.sum())) if len(some) else (int(_FLIP), -int(_FLIP), 0.0)
+
+
+def _outer_total(parts: list[tuple[int, int, float]]) -> tuple[int, int, float]:
+    return (*_outer([part[:2] for part in parts]), sum(part[2] for part in parts))
+
+
+def _weights(pair: tuple[Any, Any], edges: Keys) -> Floats:
+    """Sum the weights of keys from each edge up to, but not including, the next one."""
+    keys, weight = _keyed(pair)
+    index = np.searchsorted(edges, keys, side="right")
+    return np.asarray(np.bincount(index, weight, minlength=len(edges) + 1)[1:-1], dtype=np.float64)
+
+
+def _weights_about(pair: tuple[Any, Any], key: int) -> Floats:
+    keys, weight = _keyed(pair)
+    return np.array([weight[keys < key].sum(), weight[keys == key].sum(), weight.sum()])
+
+
+def _keyed(pair: tuple[Any, Any], name: str = "score") -> tuple[Keys, Floats]:
+    keys = keys_of(pair[0], name)
+    return keys, check_vector(pair[1], "weight", n=len(keys), like=name, allow_inf=False, minimum=0.0)
 
 
 def _total(parts: list[Any]) -> Any:

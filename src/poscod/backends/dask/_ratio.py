@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import logit
 from sklearn.base import clone
 
-from poscod._validation import Floats
-from poscod.backends.dask._chunks import Chunks, as_chunks, bring, draw
+from poscod._validation import Floats, check_weight
+from poscod.backends.dask._chunks import Chunks, as_chunks, as_labels, bring, draw
 from poscod.backends.dask._cluster import Cluster
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid
@@ -34,6 +35,8 @@ def fit_ratio(
     X_id: Any,
     X_unlabeled: Any,
     *,
+    sample_weight_id: Any = None,
+    sample_weight_unlabeled: Any = None,
     cluster: Cluster | None = None,
     sample_rows: int | None = None,
     persist: bool = False,
@@ -47,6 +50,8 @@ def fit_ratio(
         banks, folds by content) cannot be split into sums over rows: they need `sample_rows`.
     X_id, X_unlabeled : dask Array of shape (n, d), dask DataFrame or DaskActivations
         ID rows the classifier was **not** trained on, and the mixture.
+    sample_weight_id, sample_weight_unlabeled : dask Array of shape (n,), dask Series or array-like, default=None
+        Non-negative row weights, in the order of the rows. They are brought to this process, 8 bytes per row.
     cluster : Cluster, default=None
         An open one; None opens one for this call.
     sample_rows : int, default=None
@@ -72,8 +77,18 @@ def fit_ratio(
             sides = [side.kept(running) for side in sides]
         if not is_linear(ratio):
             check_sampled(ratio, sample_rows)
+        weights = [
+            None if weight is None else check_weight(as_labels(weight, running), name, len(side))
+            for weight, name, side in zip(
+                (sample_weight_id, sample_weight_unlabeled),
+                ("sample_weight_id", "sample_weight_unlabeled"),
+                sides,
+                strict=True,
+            )
+        ]
         if sample_rows is not None:
-            return clone(ratio).fit(*sampled(sides, sample_rows, 0, running))
+            parts, drawn = sampled(sides, sample_rows, 0, running, weights)
+            return clone(ratio).fit(*parts, sample_weight_id=drawn[0], sample_weight_unlabeled=drawn[1])
         like = as_rows(sides[0].like, "X_id", minimum=0)
         columns = columns_of(like)
         check_like(as_rows(sides[1].like, "X_unlabeled", minimum=0), "X_unlabeled", columns)
@@ -81,7 +96,7 @@ def fit_ratio(
             Chunks(tuple(side.map(_features, name)), tuple(n for n in side.lengths if n), None)
             for side, name in zip(sides, ("X_id", "X_unlabeled"), strict=True)
         ]
-        return fit_linear(ratio, matrices[0], matrices[1], columns, like.features.dtype, running)
+        return fit_linear(ratio, matrices[0], matrices[1], columns, like.features.dtype, running, weights)
 
 
 def is_linear(ratio: Any) -> bool:
@@ -98,10 +113,14 @@ def check_sampled(ratio: Any, sample_rows: int | None) -> None:
         )
 
 
-def sampled(sides: list[Chunks], rows: int, seed: int, cluster: Cluster) -> list[Any]:
-    """Bring a random sample of each side to this process."""
-    picked = [side.pick(draw(len(side), rows, seed + i), cluster) for i, side in enumerate(sides)]
-    return [bring(side, cluster, "sample") for side in picked]
+def sampled(
+    sides: list[Chunks], rows: int, seed: int, cluster: Cluster, weights: Sequence[Floats | None] = (None, None)
+) -> tuple[list[Any], list[Floats | None]]:
+    """Bring a random sample of each side, and its weights, to this process."""
+    drawn = [draw(len(side), rows, seed + i) for i, side in enumerate(sides)]
+    picked = [side.pick(chosen, cluster) for side, chosen in zip(sides, drawn, strict=True)]
+    each = [None if weight is None else weight[chosen] for weight, chosen in zip(weights, drawn, strict=True)]
+    return [bring(side, cluster, "sample") for side in picked], each
 
 
 def fit_linear(
@@ -111,6 +130,7 @@ def fit_linear(
     columns: dict[str, int],
     dtype: Any,
     cluster: Cluster,
+    weights: Sequence[Floats | None] = (None, None),
 ) -> CorrectedSigmoid:
     """Fit the joint likelihood of `CorrectedSigmoid` on chunks of features.
 
@@ -125,6 +145,8 @@ def fit_linear(
     dtype : dtype
         Of the features.
     cluster : Cluster
+    weights : pair of ndarray or None, default=(None, None)
+        Row weights of both sides; None counts every row once.
 
     Returns
     -------
@@ -137,9 +159,17 @@ def fit_linear(
     for count, name in ((m, "X_id"), (n, "X_unlabeled")):
         if count < fitted.min_rows:
             raise InvalidInputError(f"{name} must have at least {fitted.min_rows} rows, got {count}.")
-    d, odds, weight = columns["features"], float(logit(n / (m + n))), 1.0 / (m + n)
+    sums_of = [
+        (float(size), float(size)) if w is None else (float(w.sum()), float(w @ w))
+        for w, size in zip(weights, (m, n), strict=True)
+    ]
+    total, squares = (a + b for a, b in zip(*sums_of, strict=True))
+    d, odds, weight = columns["features"], float(logit(sums_of[1][0] / total)), 1.0 / total
     shift = np.asarray(cluster.collect(known.map(_first_row)[:1], "first row")[0], dtype=np.float64)
-    both = [*known.map(moments, shift), *mixture.map(moments, shift)]
+    known, mixture = (
+        side if w is None else side.zipped(w, cluster) for side, w in zip((known, mixture), weights, strict=True)
+    )
+    both = [*known.map(part_moments, shift), *mixture.map(part_moments, shift)]
     scaler = scaler_of(cluster.reduce(both, _sum_moments, "moments"), shift, dtype)
     l2 = np.full(d, 0.0 if fitted.l2 is None else float(fitted.l2))
 
@@ -156,15 +186,20 @@ def fit_linear(
     fit = maximise(evaluate, d, odds, pi=fitted.ood_prior, max_iter=fitted.max_iter)
     error = float("inf")
     if fitted.ood_prior is None:
-        error = prior_standard_error(sums(part_information, "information", fit, odds), float(m + n))
+        error = prior_standard_error(sums(part_information, "information", fit, odds), total**2 / squares)
     fitted._keep_paper(fit, to_ratio(fit, scaler, odds), float(l2[0]), error)
-    fitted.a_ = float(n / m * (1.0 - fitted.ood_prior_))
+    fitted.a_ = float(sums_of[1][0] / sums_of[0][0] * (1.0 - fitted.ood_prior_))
     fitted.columns_, fitted.n_features_in_ = columns, d
     return fitted
 
 
+def part_moments(part: Any, shift: Floats) -> Moments:
+    """Return the moments of one chunk, by the kernel of `poscod.ratio`."""
+    return moments(part[0], shift, part[1]) if isinstance(part, tuple) else moments(part, shift)
+
+
 def part_loss(
-    matrix: NDArray[Any],
+    part: Any,
     mean: Floats,
     scale: Floats,
     unlabeled: bool,
@@ -174,17 +209,23 @@ def part_loss(
     pi: float | None,
 ) -> tuple[float, Floats]:
     """Return likelihood and gradient of one chunk, by the kernel of `poscod.ratio`."""
-    n = len(matrix)
-    design = Design([(matrix,)], (Scaler(mean, scale),), resident=0, dtype=np.float64)
-    return loss_sums(params, design, np.full(n, unlabeled), np.full(n, weight), odds, pi)
+    design, weights = _design(part, mean, scale, weight)
+    return loss_sums(params, design, np.full(len(weights), unlabeled), weights, odds, pi)
 
 
 def part_information(
-    matrix: NDArray[Any], mean: Floats, scale: Floats, unlabeled: bool, weight: float, fit: Fit, odds: float
+    part: Any, mean: Floats, scale: Floats, unlabeled: bool, weight: float, fit: Fit, odds: float
 ) -> Floats:
     """Return the information of one chunk, by the kernel of `poscod.ratio`."""
-    design = Design([(matrix,)], (Scaler(mean, scale),), resident=0, dtype=np.float64)
-    return information(fit, design, np.full(len(matrix), weight), odds)
+    design, weights = _design(part, mean, scale, weight)
+    return information(fit, design, weights, odds)
+
+
+def _design(part: Any, mean: Floats, scale: Floats, weight: float) -> tuple[Design, Floats]:
+    """Return standardised rows and their weights; a chunk is a matrix, or a matrix with weights."""
+    matrix, own = part if isinstance(part, tuple) else (part, None)
+    weights = np.full(len(matrix), weight) if own is None else weight * own
+    return Design([(matrix,)], (Scaler(mean, scale),), resident=0, dtype=np.float64), weights
 
 
 def _features(rows: Any, name: str) -> NDArray[Any]:

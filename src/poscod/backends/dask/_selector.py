@@ -16,7 +16,7 @@ import numpy as np
 from poscod._validation import Floats, check_choice, check_number, check_vector
 from poscod.backends.dask._chunks import Chunks, as_vector
 from poscod.backends.dask._cluster import Cluster
-from poscod.backends.dask._order import count_at_most, order_statistics
+from poscod.backends.dask._order import count_at_most, order_statistics, weighted_statistic
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import PRIORS
 from poscod.ratio._prior import Acceptance, cut_ranks
@@ -24,7 +24,7 @@ from poscod.selector._guarantee import GuaranteedThreshold, guarantee_from_count
 from poscod.selector._threshold import Threshold, threshold_from_counts, tpr_rank
 
 
-def tpr_threshold(score_id: Any, tpr_min: float, *, cluster: Cluster | None = None) -> Threshold:
+def tpr_threshold(score_id: Any, tpr_min: float, *, weight: Any = None, cluster: Cluster | None = None) -> Threshold:
     """Choose lambda and tau as `poscod.selector.tpr_threshold` does, from scores in chunks.
 
     Parameters
@@ -33,17 +33,28 @@ def tpr_threshold(score_id: Any, tpr_min: float, *, cluster: Cluster | None = No
         Rejection scores of ID rows that nothing was fitted on; infinities are allowed.
     tpr_min : float in (0, 1]
         Required share.
+    weight : dask Array of shape (m,) or dask Series, default=None
+        Sample weights, in the same chunks.
     cluster : Cluster, default=None
         An open one; None opens one for this call.
 
     Returns
     -------
     threshold : Threshold
-        The same numbers as in one memory, to the last bit.
+        The same numbers as in one memory, to the last bit; with weights the same threshold, and shares to rounding.
     """
     tpr_min = check_number(tpr_min, "tpr_min", 0.0, 1.0, closed="right")
     with Cluster() if cluster is None else nullcontext(cluster) as running:
         scores = _scores(score_id, "score_id", running)
+        if weight is not None:
+            weights = _scores(weight, "weight", running)
+            if weights.lengths != scores.lengths or not len(scores):
+                raise InvalidInputError(
+                    f"weight must have the rows of score_id in the same chunks, and at least one, got {weights.lengths} and "
+                    f"{scores.lengths}."
+                )
+            value, sums = weighted_statistic(scores.paired(weights), tpr_min, running, "score_id")
+            return threshold_from_counts(value, float(sums[0]), float(sums[1]), float(sums[2]), tpr_min)
         found = order_statistics(scores, [tpr_rank(len(scores), tpr_min)], running, "score_id")[0]
     return threshold_from_counts(found.value, float(found.below), float(found.tied), float(len(scores)), tpr_min)
 
