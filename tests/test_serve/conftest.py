@@ -68,6 +68,16 @@ def named_file(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def shell_file(folder: Path, model_file: Path) -> Path:
+    """As `poscod fit` leaves it: named columns of numbers, but no frame."""
+    model = POSCOD.load(model_file)
+    record = {"features": ["width", "height"], "logits": [], "probabilities": False, "table": False, "classes": [], "n_features": 2, "n_logits": 0}  # fmt: skip
+    model.columns_ = record
+    model.save(folder / "shell.poscod")
+    return folder / "shell.poscod"
+
+
+@pytest.fixture(scope="session")
 def network_file(folder: Path) -> Path:
     """Features and logits of a network."""
     X, y, traffic = sample()

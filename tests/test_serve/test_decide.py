@@ -206,12 +206,9 @@ def record(**parts) -> dict:
     return {"features": [], "logits": [], "probabilities": False, "table": False, "classes": [], "n_features": 0, "n_logits": 0, **parts}  # fmt: skip
 
 
-def test_a_table_model_of_the_shell_knows_its_columns(serve, model_file, folder):
-    model = POSCOD.load(model_file)
-    model.columns_ = record(features=["width", "height"], n_features=2)
-    model.save(folder / "shell.poscod")
-    running = serve(folder / "shell.poscod")
-    expected = model.decide(ROWS)
+def test_a_table_model_of_the_shell_knows_its_columns(serve, shell_file):
+    running = serve(shell_file)
+    expected = POSCOD.load(shell_file).decide(ROWS)
     width, height = np.transpose(ROWS).tolist()
     for body in (
         {"rows": ROWS},
@@ -221,8 +218,15 @@ def test_a_table_model_of_the_shell_knows_its_columns(serve, model_file, folder)
         answer = running.client.post("/v1/decide", json=body)
         assert answer.status_code == 200, answer.text
         assert_same(answer.json()["decisions"], expected)
-    for bad in ({"columns": {"width": ["a"], "height": [1]}}, {"columns": {"width": [1, 2], "height": [1]}}):
-        assert running.client.post("/v1/decide", json=bad).status_code == 422
+    for bad in (
+        {"columns": {"width": ["a"], "height": [1]}},
+        {"columns": {"width": [1, 2], "height": [1]}},
+        {"rows": [["1", 2]]},
+        {"rows": [["wide", "tall"]]},
+    ):
+        for path in ("/v1/decide", "/v1/at"):
+            answer = running.client.post(path, json=bad)
+            assert answer.status_code == 422, (path, bad, answer.text)
     example = running.app.openapi()["paths"]["/v1/decide"]["post"]["requestBody"]["content"]["application/json"]
     assert len(example["schema"]["oneOf"]) == 3
 

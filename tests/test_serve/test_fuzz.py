@@ -51,7 +51,7 @@ def fixed() -> list[tuple[str, bytes]]:
     """Bodies that someone would try."""
     numbers = ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1e308", "-1e-308", "null", "true", '"1"', "{}", "[]", "9" * 400, "9" * 5000, "1" + "0" * 30, "-0.0", "0x1", "1.", ".5", "+1", "1e", "--1"]  # fmt: skip
     texts = [f'{{"rows": [[{number}, 1]]}}' for number in numbers] + [f'{{"rows": [[{number}]]}}' for number in numbers]
-    texts += ["", "{", "null", "[]", "[[1, 2]]", "1", '"rows"', "{}", '{"rows": null}', '{"rows": {}}', '{"rows": []}', '{"rows": [[]]}', '{"rows": [1, 2]}', '{"rows": [[[1, 2]]]}', '{"rows": [[1, 2], [3]]}', '{"rows": [[1, 2], null]}', '{"rows": [[1, 2]], "rows": 3}', '{"rows": [[1, 2]], "columns": {}}', '{"rows": [[1, 2]], "ids": [1, 2]}', '{"rows": [[1, 2]], "ids": [null]}', '{"rows": [[1, 2]], "ids": [["a"]]}', '{"rows": [[1, 2]], "ids": ["\\u0000"]}', '{"rows": [[1, 2]], "ids": ["\\ud800"]}', '{"rows": [[1, 2]], "ids": "a"}', '{"rows": [[1, 2]], "more": 1}', '{"columns": {"a": [1]}}', '{"records": [{}]}', '{"activations": {"logits": [[1]]}}', '{"\\ud800": 1, "rows": [[1, 2]]}']  # fmt: skip
+    texts += ["", "{", "null", "[]", "[[1, 2]]", "1", '"rows"', "{}", '{"rows": null}', '{"rows": {}}', '{"rows": []}', '{"rows": [[]]}', '{"rows": [1, 2]}', '{"rows": [[[1, 2]]]}', '{"rows": [[1, 2], [3]]}', '{"rows": [[1, 2], null]}', '{"rows": [["1", 2]]}', '{"rows": [["a", "b"]]}', '{"rows": [["a", null], [true, {}]]}', '{"rows": ["a", "b"]}', '{"rows": [[1, 2]], "rows": 3}', '{"rows": [[1, 2]], "columns": {}}', '{"rows": [[1, 2]], "ids": [1, 2]}', '{"rows": [[1, 2]], "ids": [null]}', '{"rows": [[1, 2]], "ids": [["a"]]}', '{"rows": [[1, 2]], "ids": ["\\u0000"]}', '{"rows": [[1, 2]], "ids": ["\\ud800"]}', '{"rows": [[1, 2]], "ids": "a"}', '{"rows": [[1, 2]], "more": 1}', '{"columns": {"a": [1]}}', '{"records": [{}]}', '{"activations": {"logits": [[1]]}}', '{"\\ud800": 1, "rows": [[1, 2]]}']  # fmt: skip
     texts += ["[" * depth + "]" * depth for depth in (10, 500, 1_000, 20_000)]
     texts += ['{"rows": ' * depth + "1" + "}" * depth for depth in (10, 500, 1_000, 10_000)]
     bodies = [(JSON, text.encode("utf-8", "surrogatepass")) for text in texts]
@@ -127,7 +127,14 @@ def check(status: int, text: bytes, body: bytes) -> int:
     return status
 
 
-def bombard(server: Any, bodies: list[tuple[str, bytes]]) -> Counter[int]:
+GOOD_BODIES = {
+    "named_file": {"rows": [[0.0, 0.0]]},
+    "shell_file": {"rows": [[0.0, 0.0]]},
+    "network_file": {"activations": {"features": [[0.0, 0.0]], "logits": [[0.5, -0.5]]}},
+}
+
+
+def bombard(server: Any, bodies: list[tuple[str, bytes]], good: Any = None) -> Counter[int]:
     statuses: Counter[int] = Counter()
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     for kind, body in bodies:
@@ -135,8 +142,15 @@ def bombard(server: Any, bodies: list[tuple[str, bytes]]) -> Counter[int]:
         answer = connection.getresponse()
         statuses[check(answer.status, answer.read(), body)] += 1
     connection.close()
-    assert server.decide([[0.0, 0.0]]).status_code == 200
+    assert server.client.post("/v1/decide", json=good or {"rows": [[0.0, 0.0]]}).status_code == 200
     return statuses
+
+
+@pytest.mark.parametrize("kind", ["named_file", "shell_file", "network_file"])
+def test_what_someone_would_try_on_other_models(serve, kind, request):
+    running = serve(request.getfixturevalue(kind), max_body_bytes=200_000, max_rows=1000)
+    statuses = bombard(running, fixed(), good=GOOD_BODIES[kind])
+    assert statuses[422] > 30
 
 
 def test_what_someone_would_try(server):

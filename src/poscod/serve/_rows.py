@@ -221,7 +221,7 @@ def _from_rows(value: Any, inputs: Inputs, max_rows: int) -> dict[str, NDArray[A
     ):
         if any(not isinstance(row, list) or len(row) != len(inputs.names) for row in value):
             raise Refusal(422, f"Each of rows must be a list of {len(inputs.names)} values.")
-        return _by_name(dict(zip(inputs.names, zip(*value, strict=True), strict=True)), inputs.names)
+        return _table(dict(zip(inputs.names, zip(*value, strict=True), strict=True)), inputs)
     return {"rows": _matrix(value, "rows")}
 
 
