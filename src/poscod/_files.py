@@ -1,7 +1,8 @@
 """Writing a file so that a reader never sees half of it.
 
 Convention: a draft beside the target is written, flushed to the disk and renamed over the target; whatever goes wrong before
-that leaves the old file as it was and no draft behind.
+that leaves the old file as it was and no draft behind. A symbolic link stays one: what it points to is replaced. A device or a pipe is
+no file that could be replaced, and is refused.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
@@ -10,10 +11,35 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from poscod.exceptions import InvalidInputError
+
+
+def check_target(target: Path) -> int | None:
+    """Refuse a target that is there and is no file.
+
+    Parameters
+    ----------
+    target : Path
+
+    Returns
+    -------
+    mode : int or None
+        Its permissions; None where nothing is there yet.
+    """
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
+        raise InvalidInputError(f"cannot write {target}: it is {kind}; give the name of a file.")
+    return stat.S_IMODE(mode)
 
 
 @contextmanager
@@ -23,7 +49,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     Parameters
     ----------
     target : Path
-        File that appears, or is replaced, as a whole.
+        File that appears, or is replaced, as a whole; it keeps its permissions.
 
     Yields
     ------
@@ -39,12 +65,16 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     ...     Path(folder, "a.txt").read_text()
     'whole'
     """
+    target = target.resolve()
+    mode = check_target(target)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         with draft.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if mode is not None:
+            draft.chmod(mode)
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)

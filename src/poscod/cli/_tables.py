@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, final
 
-from poscod._files import replacing
+from poscod._files import check_target, replacing
 from poscod.cli._arrays import ArrayWriter, open_npy, open_npz
 from poscod.cli._arrow import ArrowTable, CsvTable, ParquetTable, csv_writer, ipc_writer, parquet_writer
 from poscod.cli._columns import Column, Rows, Table, listed
@@ -151,8 +151,7 @@ def check_output(path: str | os.PathLike[str] | None, inputs: Sequence[str | os.
         raise InvalidInputError(f"cannot write {target}: the folder {target.parent} does not exist; create it first.")
     if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
         raise InvalidInputError(f"cannot write {target}: the folder {target.parent} may not be written to.")
-    if target.is_dir():
-        raise InvalidInputError(f"cannot write {target}: it is a folder; give the name of a file.")
+    check_target(target)
     for source in inputs:
         if target.exists() and Path(source).exists() and target.samefile(source):
             raise InvalidInputError(f"the output {target} is also an input: choose another name.")

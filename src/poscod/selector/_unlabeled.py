@@ -43,7 +43,8 @@ class UnlabeledFPR(NamedTuple):
     standard_error : float
         Of ``unclipped`` by the delta method; infinite at pi = 0.
     upper_any_prior : float
-        Upper bound of F at the given level for **every** pi, provided that F <= T.
+        Upper bound of F at the given level for **every** pi, provided that F <= T; 1 where more of the unlabelled rows are accepted
+        than of the ID rows, which speaks against that.
     informative : bool
         False if the interval is [0, 1] or if pi contradicts the data.
     reason : str
@@ -122,7 +123,7 @@ def unlabeled_fpr(
 
     The bound without pi: ``A - F = (1 - pi) (T - F)``, so F <= A holds if and only if F <= T (or pi = 1), i.e. if the rule
     prefers ID to OOD at all; ``upper_any_prior`` is the one-sided exact upper bound of A. Since ``T - A = pi (T - F)``, an A
-    that is clearly larger than T shows that the condition fails.
+    that is larger than T speaks against the condition, and the bound is 1 then.
 
     References
     ----------
@@ -140,7 +141,7 @@ def unlabeled_fpr(
     accepted = _check_accepted(n_accepted_unlabeled, "n_accepted_unlabeled", n)
     t, a = _check_accepted(n_accepted_id, "n_accepted_id", m) / m, accepted / n
     prior = check_prior(pi, pi_variance, pi_interval, level)
-    upper = binomial_interval(accepted, n, level=level, side="upper").high
+    upper = binomial_interval(accepted, n, level=level, side="upper").high if a <= t else 1.0
     rates = fpr_of(np.array(t), np.array(a), m, n, prior, normal_quantile(level))
     unclipped, low, high = float(rates.estimate), float(rates.low), float(rates.high)
     reason = ""
