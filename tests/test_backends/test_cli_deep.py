@@ -198,6 +198,9 @@ def test_export(tmp_path, rng, capsys):
     code, out, _ = shell(capsys, "export", tmp_path / "model.poscod", "-o", tmp_path / "rule.onnx", "--json")
     assert code == 0
     assert json.loads(out)["inputs"] == ["features", "logits"]
+    code, _, err = shell(capsys, "export", tmp_path / "model.poscod", "-o", tmp_path / "rule.txt")
+    assert (code, (tmp_path / "rule.txt").exists()) == (2, False)
+    assert "must end in .onnx" in err
     whole = ("export", tmp_path / "model.poscod", "--backbone", tmp_path / "net.onnx", "-o", tmp_path / "whole.onnx")
     code, out, _ = shell(capsys, *whole)
     assert code == 0

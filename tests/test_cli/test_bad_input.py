@@ -80,6 +80,8 @@ BAD = {
     "unknown option": (None, [*FIT, "--alhpa", "1"], "--alhpa"),
     "no output": (None, FIT[:-2], "-o/--output"),
     "alpha no number": (None, [*FIT, "--alpha", "much"], "--alpha"),
+    "seed below zero": (None, [*FIT, "--seed", "-1"], "--seed: must be a whole number from 0"),
+    "seed too large": (None, [*FIT, "--seed", "4294967296"], "--seed: must be a whole number from 0"),
     "alpha out of range": (None, [*FIT, "--alpha", "1.5"], r"alpha must be a number in \[0, 1\], got 1.5"),
     "tpr_min out of range": (None, [*FIT, "--tpr-min", "0"], r"tpr_min must be a number in \(0, 1\], got 0.0"),
     "delta out of range": (None, [*FIT, "--delta", "1"], "delta must be a number"),

@@ -17,6 +17,7 @@ from pathlib import Path
 from poscod.cli._console import Console, add_output_options
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._tables import check_output
+from poscod.exceptions import InvalidInputError
 
 EXAMPLES = (
     "poscod export model.poscod -o rule.onnx",
@@ -56,6 +57,8 @@ def run(args: argparse.Namespace) -> None:
 
     console = Console.of(args)
     check_output(args.output, [args.model, *([args.backbone] if args.backbone else [])])
+    if Path(args.output).suffix.lower() != ".onnx":
+        raise InvalidInputError(f"--output must end in .onnx, got '{args.output}'.")
     model = load_model(args)
     proto = export_rule(
         model,

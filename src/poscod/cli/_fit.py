@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of labelled rows kept from the classifier, or a number of folds (default: 0.5)",
     )
-    how.add_argument("--seed", type=int, default=0, help="seed of the random splits (default: 0)")
+    how.add_argument("--seed", type=_seed, default=0, help="seed of the random splits (default: 0)")
     add_engine_options(parser, sample=True)
     add_output_options(parser)
 
@@ -182,6 +182,12 @@ def _finish(
     document = _document(model, inputs, n, args) | {"ignored": inputs.ignored(labelled)}
     model.save(args.output)
     console.answer({**document, "warnings": found}, *_story(model, document, found))
+
+
+def _seed(text: str) -> int:
+    if not text.isdigit() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to {2**32 - 1}, got {text!r}")
+    return int(text)
 
 
 def _number(text: str) -> float | int:
