@@ -136,6 +136,14 @@ def test_so_many_rows_notice_a_perfectly_rejected_share(rng, pi, power, level, t
     assert noticed(0.0) == pytest.approx(level, rel=0.15)
 
 
+@pytest.mark.parametrize("ood", [0.0, 2.0])
+def test_scores_in_one_place_bound_nothing_and_fail_nowhere(ood):
+    """ID rows that are all the same, and traffic that is the same too, or lies all in one place beyond."""
+    low, high = profile_interval(acceptance(np.zeros(50), np.full(40, ood)), 0.95)
+    assert 0.0 <= low <= high <= 1.0
+    assert (low, high) == (0.0, 1.0) or ood
+
+
 def test_rows_to_notice_names_what_is_out_of_range():
     with pytest.raises(ValueError, match="pi must"):
         rows_to_notice(0.0)

@@ -103,6 +103,9 @@ def test_headline_is_plain(summary):
     tpr = summary["rates"]["tpr"]["estimate"]
     assert f"about {fixed(1000 * tpr, 0)} are answered" in sentences[0]
     assert any("same share of known inputs" in s for s in sentences)
+    unknown = dict(summary["rates"]["selective_risk"], estimate=None)
+    none = dict(summary, rates=dict(summary["rates"], selective_risk=unknown))
+    assert "No known input was answered here" in headline(none)[1]
 
 
 def test_words_of_checks(summary):

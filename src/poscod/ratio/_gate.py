@@ -164,6 +164,8 @@ def profile_interval(curve: Acceptance, level: float) -> tuple[float, float]:
     id_mass = np.r_[np.diff(curve.tpr, prepend=0.0), 0.0] * curve.n_id
     u_mass = np.r_[np.diff(curve.accepted, prepend=0.0), max(0.0, 1.0 - curve.accepted[-1])] * curve.n_unlabeled
     middle = np.r_[curve.cut[:1], 0.5 * (curve.cut[1:] + curve.cut[:-1]), curve.above]
+    if np.count_nonzero(id_mass + u_mass) < 2:  # all rows in one place say nothing about their mixture
+        return 0.0, 1.0
     spread = max(float(np.sqrt(np.cov(middle, aweights=id_mass + u_mass))), 1e-12)
     s = np.r_[middle, middle] - float(np.average(middle, weights=id_mass + u_mass))
     s /= spread

@@ -57,7 +57,9 @@ def headline(summary: dict[str, Any]) -> list[str]:
         f"(measured on {count(summary['rows']['id'])} fresh rows)."
     ]
     mistake, every = rates["selective_risk"]["estimate"], rates["loss_of_all"]["estimate"]
-    if rates["zero_one"]:
+    if mistake is None:
+        sentences.append("No known input was answered here, so nothing can be said about wrong answers.")
+    elif rates["zero_one"]:
         sentences.append(
             f"Of 1,000 answers given to known inputs, about {thousand(mistake)} are wrong; if everything were answered, it would be "
             f"{thousand(every)}."
