@@ -1,7 +1,7 @@
 """``--engine dask``: the same commands on tables beyond one memory.
 
-Convention: tables are Parquet files, folders of them or locations of any fsspec store; columns are chosen by the same code as for other
-tables; the model file is the same. A table of decisions is a folder of Parquet files, one per chunk, in the order of the rows.
+Convention: tables are Parquet files, folders of them or locations of any fsspec store; columns are chosen, and rows are read from a
+chunk, by the same code as for other tables; the model file is the same. A table of decisions is a folder of Parquet files, one per chunk, in the order of the rows.
 
 SPDX-License-Identifier: BSD-3-Clause
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,19 @@ import numpy as np
 
 from poscod._optional import require
 from poscod._validation import check_choice
-from poscod.cli._arrow import sentences
-from poscod.cli._columns import Column, Rows, Table
+from poscod.cli._arrow import arrow, sentences
+from poscod.cli._columns import Column, Rows, Table, arrow_kind
 from poscod.cli._console import Console
 from poscod.cli._fresh import read_fresh
-from poscod.cli._inputs import Inputs, _log_probabilities
+from poscod.cli._inputs import Inputs
 from poscod.cli._rules import compare_rules
+from poscod.cli._tables import FORMATS
 from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid
 
 ENGINES: dict[str, str] = {"memory": "this process", "dask": "a Dask cluster"}
 """Where a command computes."""
-
-_KINDS = {"f": "number", "i": "number", "u": "number", "b": "bool"}
 
 
 def add_engine_options(parser: argparse.ArgumentParser, *, sample: bool = False) -> None:
@@ -98,14 +96,20 @@ class FrameTable(Table):
 
     def __init__(self, path: str, cluster: Any) -> None:
         frames = require("dask.dataframe", extra="dask", feature="--engine dask")
+        other = Path(path).suffix.lower()
+        if other in FORMATS and other != ".parquet":
+            raise InvalidInputError(
+                f"--engine dask reads Parquet files and folders of them, got '{path}': write it as Parquet, or leave --engine out."
+            )
         if "://" not in path and not Path(path).exists() and "*" not in path:
             raise InvalidInputError(f"{path} does not exist: --engine dask reads Parquet files and folders of them.")
         with sentences(Path(path), "Parquet"):
             self.frame = frames.read_parquet(path)
-        meta = self.frame._meta
-        kinds = [_KINDS.get(str(getattr(dtype, "kind", "O")), "text") for dtype in meta.dtypes]
-        super().__init__(Path(path), [Column(str(n), k) for n, k in zip(meta.columns, kinds, strict=True)], None)
-        self._cluster = cluster
+            known = _columns_of(path)
+        dtypes = self.frame._meta.dtypes
+        columns = [known.get(str(name), Column(str(name), _kind(dtype))) for name, dtype in dtypes.items()]
+        super().__init__(Path(path), columns, None)
+        self._source, self._cluster = path, cluster
 
     def read(self, columns: Sequence[str] | None = None) -> Rows:
         """Bring some columns of all rows here, such as the labels."""
@@ -114,37 +118,80 @@ class FrameTable(Table):
         values = {name: np.concatenate([part[name].to_numpy() for part in parts]) for name in names}
         return Rows(values, sum(len(part) for part in parts), self.path)
 
-    def count(self, inputs: Inputs) -> int:
-        """Return the number of rows."""
-        from poscod.backends.dask._chunks import as_vector
-
-        return len(as_vector(self.frame[inputs.names[0]], "rows", self._cluster))
-
     def rows(self, inputs: Inputs) -> Any:
-        """Return the input of a model, lazily: a Dask array, or `DaskActivations` with an outside classifier."""
-        from poscod.backends.dask import DaskActivations
+        """Return the input of a model in chunks: matrices, or `Activations` with an outside classifier.
+
+        Parameters
+        ----------
+        inputs : Inputs
+            Where it does not know the numbers per row yet, those of the first row hold for all.
+
+        Returns
+        -------
+        chunks : Chunks
+        """
+        from poscod.backends.dask._chunks import Chunks, counted
 
         inputs.check(self)
-        features = self._array(inputs.features) if inputs.features else None
-        if not inputs.logits:
-            return features
-        logits = self._array(inputs.logits)
-        if inputs.probabilities:
-            logits = logits.map_blocks(_logs, str(self.path), dtype=np.float64)
-        return DaskActivations(logits, features, table=inputs.table)
+        dask = require("dask", extra="dask", feature="--engine dask")
+        # Arrow columns: a list of each row would become an object. All at once: of another selection Dask may make other parts.
+        frame = require("dask.dataframe", extra="dask", feature="--engine dask").read_parquet(
+            self._source, columns=list(dict.fromkeys(inputs.names)), dtype_backend="pyarrow"
+        )
+        every = tuple(frame.to_delayed())
+        counts = counted(every, str(self.path), self._cluster)
+        parts = [part for part, n in zip(every, counts, strict=True) if n]
+        lengths = tuple(n for n in counts if n)
+        if not parts:
+            raise InvalidInputError(f"{self.path} has no rows: it needs at least one.")
+        none = dask.delayed(_no_rows, pure=False)
+        like = self._cluster.collect([none(parts[0], dask.delayed(inputs, traverse=False), str(self.path))], "columns")[
+            0
+        ]
+        shared = dask.delayed((inputs.measured(like), str(self.path)), pure=False, traverse=False)
+        read = dask.delayed(_read_part, pure=False)
+        starts = np.cumsum([0, *lengths]).tolist()
+        made = tuple(read(part, shared, start) for part, start in zip(parts, starts, strict=False))
+        return Chunks(made, lengths, like)
 
-    def _array(self, names: Sequence[str]) -> Any:
-        array = self.frame[list(names)].to_dask_array()
-        return array if array.dtype == np.float32 else array.astype(np.float64)
+
+def _columns_of(path: str) -> dict[str, Column]:
+    """Return the columns as the files describe them: a frame does not tell lists from other objects."""
+    store, target = require("fsspec.core", extra="dask", feature="--engine dask").url_to_fs(path)
+    found = sorted(store.glob(target)) if "*" in target else target
+    schema = arrow("pyarrow.dataset").dataset(found, filesystem=store, format="parquet").schema
+    return {field.name: Column(field.name, *arrow_kind(field.type)) for field in schema}
 
 
-def _logs(values: Any, source: str) -> Any:
-    return _log_probabilities(values, Rows({}, len(values), source))
+def _kind(dtype: Any) -> str:
+    """Return the kind of a column that is in no file, such as the name of a folder."""
+    return {"f": "number", "i": "number", "u": "number", "b": "bool"}.get(str(getattr(dtype, "kind", "O")), "text")
+
+
+def _block(frame: Any, names: Sequence[str], source: str, start: int = 0) -> Rows:
+    """Return columns of a pandas frame as a block of a table."""
+    return Rows({name: _values(frame[name]) for name in names}, len(frame), source, start)
+
+
+def _values(column: Any) -> Any:
+    if getattr(column.dtype, "kind", "O") in "fiub" and isinstance(column.dtype, np.dtype):
+        return column.to_numpy()
+    values = arrow().array(column, from_pandas=True)
+    return values.combine_chunks() if hasattr(values, "num_chunks") else values
+
+
+def _no_rows(frame: Any, inputs: Inputs, source: str) -> Any:
+    return inputs.rows(_block(frame[:1], inputs.names, source))[:0]
+
+
+def _read_part(frame: Any, shared: tuple[Inputs, str], start: int) -> Any:
+    inputs, source = shared
+    return inputs.rows(_block(frame, inputs.names, source, start))
 
 
 def fit_on_dask(
     args: argparse.Namespace, model: Any, inputs: Inputs, tables: tuple[FrameTable, FrameTable], y: Any, cluster: Any
-) -> tuple[POSCOD, Inputs]:
+) -> tuple[POSCOD, Inputs, int]:
     """Fit a model on Dask tables.
 
     Parameters
@@ -164,15 +211,18 @@ def fit_on_dask(
         Fitted.
     inputs : Inputs
         With the numbers per row.
+    n_traffic : int
+        Rows of the traffic.
     """
     from poscod.backends.dask import fit
 
     if args.ratio == "linear":
         # Choosing a penalty by folds needs the rows in one memory; so many rows need none.
         model = model.set_params(ratio=CorrectedSigmoid("paper"))
-    X, traffic = (table.rows(inputs) for table in tables)
-    fitted = fit(model, X, y, traffic, cluster=cluster, sample_rows=args.sample_rows)
-    return fitted, replace(inputs, n_features=len(inputs.features), n_logits=len(inputs.logits))
+    X = tables[0].rows(inputs)
+    inputs = inputs.measured(X.like)
+    traffic = tables[1].rows(inputs)
+    return fit(model, X, y, traffic, cluster=cluster, sample_rows=args.sample_rows), inputs, len(traffic)
 
 
 def predict_on_dask(
@@ -199,7 +249,8 @@ def predict_on_dask(
     from poscod.backends.dask._decide import decider, write_parquet
 
     dask = require("dask", extra="dask", feature="--engine dask")
-    shared = dask.delayed((decider(model), inputs, kept, args.prefix, columns_of), pure=False, traverse=False)
+    source = f"a chunk of {table.path}"
+    shared = dask.delayed((decider(model), inputs, kept, args.prefix, columns_of, source), pure=False, traverse=False)
     sample = table.frame._meta_nonempty[list(dict.fromkeys([*kept, *inputs.names]))]
     lazy = table.frame[list(sample.columns)].map_partitions(
         _decide_part, shared, meta=sample[:0], enforce_metadata=False
@@ -243,11 +294,10 @@ def evaluate_on_dask(
 
 def _decide_part(frame: Any, shared: tuple[Any, ...]) -> Any:
     """Decide on one chunk; the order and the index of the rows stay."""
-    model, inputs, kept, prefix, columns_of = shared
-    block = Rows({name: frame[name].to_numpy() for name in inputs.names}, len(frame), "the table")
+    model, inputs, kept, prefix, columns_of, source = shared
     if not len(frame):
         return frame[kept].assign(**{f"{prefix}reason": ""})
-    added = columns_of(model.decide(inputs.rows(block)), inputs, model.reject_label)
+    added = columns_of(model.decide(inputs.rows(_block(frame, inputs.names, source))), inputs, model.reject_label)
     pandas = require("pandas", extra="dask", feature="--engine dask")
     named = {prefix + name: values for name, values in added.items()}
     return pandas.concat([frame[kept], pandas.DataFrame(named, index=frame.index)], axis=1)

@@ -35,7 +35,7 @@ EXAMPLES = (
     "poscod fit labelled.parquet unlabelled.parquet --target label -o model.poscod",
     "poscod fit known.csv log.csv --target class --features 'f_*' --alpha 0.3 --tpr-min 0.9 -o model.poscod",
     "poscod fit held_out.npz log.npz --target label --logits logits --embedding features -o model.poscod",
-    "poscod fit labelled/ traffic/ --target label --logits 'logit_*' --ratio linear --engine dask -o model.poscod",
+    "poscod fit labelled/ traffic/ --target label --logits logits --embedding features --ratio linear --engine dask -o model.poscod",
 )
 
 
@@ -140,8 +140,8 @@ def _run_dask(args: argparse.Namespace, console: Console, classifier: Any, ratio
     model = _model(args, classifier, ratio, y, inputs)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PoscodWarning)
-        model, inputs = fit_on_dask(args, model, inputs, (labelled, unlabelled), y, cluster)
-    _finish(args, console, model, inputs, labelled, (len(y), unlabelled.count(inputs)), caught)
+        model, inputs, n_traffic = fit_on_dask(args, model, inputs, (labelled, unlabelled), y, cluster)
+    _finish(args, console, model, inputs, labelled, (len(y), n_traffic), caught)
 
 
 def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any], inputs: Inputs) -> POSCOD:

@@ -173,7 +173,7 @@ def as_chunks(X: Any, name: str, cluster: Cluster, *, columns: Sequence[str] | N
     if _is_frame(X):
         frame = X if columns is None else X[list(columns)]
         parts = tuple(frame.to_delayed())
-        return Chunks(parts, _counted(parts, name, cluster), frame._meta)
+        return Chunks(parts, counted(parts, name, cluster), frame._meta)
     if _is_array(X) and X.ndim == 2:
         X = X.rechunk({1: -1})
         return Chunks(tuple(X.to_delayed()[:, 0]), _lengths(X, name, cluster), np.empty((0, X.shape[1]), X.dtype))
@@ -201,7 +201,7 @@ def as_vector(values: Any, name: str, cluster: Cluster) -> Chunks:
         return values
     if _is_series(values):
         parts = tuple(values.to_delayed())
-        return Chunks(parts, _counted(parts, name, cluster), np.empty(0))
+        return Chunks(parts, counted(parts, name, cluster), np.empty(0))
     if not _is_array(values) or values.ndim != 1:
         raise InvalidInputError(
             f"{name} must be a one-dimensional Dask array or a column of a Dask DataFrame, got {type(values).__name__}."
@@ -225,6 +225,24 @@ def as_labels(y: Any, cluster: Cluster) -> NDArray[Any]:
         parts = cluster.collect(list(np.ravel(y.to_delayed())), "labels")
         return np.concatenate([np.asarray(part) for part in parts])
     return np.asarray(y)
+
+
+def counted(parts: tuple[Any, ...], name: str, cluster: Cluster) -> tuple[int, ...]:
+    """Count the rows of these very parts: of another selection of columns Dask may make other parts.
+
+    Parameters
+    ----------
+    parts : tuple of dask Delayed
+    name : str
+        For the progress bar.
+    cluster : Cluster
+
+    Returns
+    -------
+    lengths : tuple of int
+    """
+    call = dask().delayed(len, pure=False)
+    return tuple(cluster.collect([call(part) for part in parts], f"rows of {name}"))
 
 
 def spread(values: NDArray[Any], lengths: Sequence[int], cluster: Cluster) -> Chunks:
@@ -322,13 +340,7 @@ def _network(logits: Any, features: Any = None, table: bool = False) -> Activati
 def _lengths(X: Any, name: str, cluster: Cluster) -> tuple[int, ...]:
     if not np.isnan(X.chunks[0]).any():
         return tuple(int(n) for n in X.chunks[0])
-    return _counted(tuple(np.ravel(X.to_delayed())), name, cluster)
-
-
-def _counted(parts: tuple[Any, ...], name: str, cluster: Cluster) -> tuple[int, ...]:
-    """Count the rows of these very parts: of another selection of columns Dask may make other parts."""
-    call = dask().delayed(len, pure=False)
-    return tuple(cluster.collect([call(part) for part in parts], f"rows of {name}"))
+    return counted(tuple(np.ravel(X.to_delayed())), name, cluster)
 
 
 def _apply(function: Callable[..., Any], rows: Any, arguments: tuple[Any, ...]) -> Any:
