@@ -70,6 +70,7 @@ def _ragged(folder):
 
 FIT = ["fit", "labelled.csv", "unlabelled.csv", "--target", "animal", "-o", "new.poscod"]
 PREDICT = ["predict", "model.poscod", "ood.csv", "-o", "out.csv"]
+AT = ["at", "model.poscod", "-o", "other.poscod"]
 EVALUATE = ["evaluate", "model.poscod", "--id", "test.csv"]
 
 # name: (what is done to the folder, the words, what the sentence must say)
@@ -78,6 +79,27 @@ BAD = {
     "no command": (None, [], "COMMAND"),
     "unknown command": (None, ["fitt"], "invalid choice: 'fitt'"),
     "unknown option": (None, [*FIT, "--alhpa", "1"], "--alhpa"),
+    "misspelt option": (None, [*FIT, "--alhpa", "1"], "--alhpa 1: did you mean --alpha"),
+    "option of the model": (
+        None,
+        [*PREDICT, "--alpha", "0.2"],
+        "--alpha is part of the model: `poscod at` changes it.; see `poscod predict --help`",
+    ),
+    "option of another command": (None, [*PREDICT, "--seed=3"], "--seed is an option of `poscod fit`"),
+    "two values after one option": (
+        None,
+        [*FIT, "--features", "größe", "width"],
+        "width .repeat an option for several values: --features A --features B.; see `poscod fit --help`",
+    ),
+    "at: nothing asked": (None, AT, "nothing is asked for: give --alpha"),
+    "at: alpha out of range": (None, [*AT, "--alpha", "2"], r"alpha must be a number in \[0, 1\], got 2"),
+    "at: budget out of range": (None, [*AT, "--budget", "1"], r"--budget must be a number in \[0, 1\), got 1"),
+    "at: budget and bound": (None, [*AT, "--budget", "0.1", "--max-error", "0.1"], "not allowed with"),
+    "at: delta alone": (None, [*AT, "--alpha", "0.2", "--delta", "0.1"], "--delta belongs to --max-error"),
+    "at: bound out of reach": (None, [*AT, "--max-error", "0.0001"], "no tested threshold"),
+    "at: delta out of range": (None, [*AT, "--max-error", "0.1", "--delta", "0"], "--delta must be a number"),
+    "at: unknown loss": (None, [*AT, "--loss", "absolut"], "did you mean 'absolute'"),
+    "at: output is the model": (None, [*AT[:-1], "model.poscod", "--alpha", "0.1"], "is also an input"),
     "no output": (None, FIT[:-2], "-o/--output"),
     "alpha no number": (None, [*FIT, "--alpha", "much"], "--alpha"),
     "seed below zero": (None, [*FIT, "--seed", "-1"], "--seed: must be a whole number from 0"),

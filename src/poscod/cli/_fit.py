@@ -25,7 +25,7 @@ from poscod.cli._columns import Table, listed
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import Inputs, add_input_options
-from poscod.cli._models import promise
+from poscod.cli._models import promise, rule_words
 from poscod.cli._notes import Sampled, column_notes, sample_columns, share_notes
 from poscod.cli._tables import check_output, open_table
 from poscod.estimator import POSCOD
@@ -240,7 +240,7 @@ def _story(model: POSCOD, document: dict[str, Any], found: list[str]) -> list[st
         f"{document['unlabelled']['rows']:,} unlabelled rows; {len(inputs)} input column{'s' * (len(inputs) != 1)}, {classifier}.{ignored}",
         f"Estimated share of OOD inputs among the unlabelled rows: {percent(share['estimate'])} (95 % interval {percent(share['low'])} to "
         f"{percent(share['high'])}).",
-        f"Rule: accept where r + {model.beta_:.4g} g <= {model.threshold_:.4g} (alpha = {model.alpha:g}, tpr_min = {model.tpr_min:g}).",
+        f"Rule: {rule_words(model)}",
         document["promise"],
         *(f"Note: {text}" for text in found),
         f"Saved: {document['model']}",

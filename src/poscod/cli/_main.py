@@ -8,6 +8,7 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import re
@@ -26,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "demo": "see the method work on real digits, in under a minute",
     "fit": "learn when not to answer, from labelled rows and unlabelled traffic",
     "predict": "answer or abstain on new rows",
+    "at": "move a model to other costs, a budget or a bound of the error, without the data",
     "evaluate": "measure a model on fresh rows, beside MSP and SIRC",
     "report": "write a page for people: what is rejected, why, and what other costs would mean",
     "extract": "run a network and keep its features and logits",
@@ -80,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
         )
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, parser=command)
     return parser
 
 
@@ -97,7 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     code : int
         0 done, 2 bad input, 1 a fault of ours, 3 the monitor found something, 130 interrupted.
     """
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(parser, args.parser, unknown)}")
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         if getattr(args, "quiet", False):
@@ -119,6 +124,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Exception as error:
             return _fail(args, f"{type(error).__name__}: {error} (a fault of poscod; --debug shows where)", 1)
     return 0
+
+
+def _hint(parser: argparse.ArgumentParser, command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+    """Say what was probably meant: an option of another name, of another command, or an option given once for each value."""
+    name = unknown[0].partition("=")[0]
+    if not name.startswith("-"):
+        several = [o for a in command._actions if isinstance(a, argparse._AppendAction) for o in a.option_strings]
+        first = next((option for option in several if option in ("--features", "--trust")), None)
+        return f" (repeat an option for several values: {first} A {first} B)" if first else ""
+    if near := difflib.get_close_matches(name, list(command._option_string_actions), n=1, cutoff=0.8):
+        return f": did you mean {near[0]}?"
+    commands = next(a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    if name in commands["at"]._option_string_actions:
+        return f" ({name} is part of the model: `poscod at` changes it)"
+    owners = [f"`{other.prog}`" for other in commands.values() if name in other._option_string_actions]
+    return f" ({name} is an option of {', '.join(owners)})" if owners else ""
 
 
 def os_sentence(error: OSError) -> str:

@@ -57,6 +57,21 @@ def load_model(args: argparse.Namespace) -> POSCOD:
         ) from None
 
 
+def rule_words(model: Any) -> str:
+    """Say in a sentence where a model accepts.
+
+    Parameters
+    ----------
+    model : POSCOD
+
+    Returns
+    -------
+    sentence : str
+    """
+    asked = "" if promised_tpr(model, model._arrays(model.problem_)) is None else f", tpr_min = {model.tpr_min:g}"
+    return f"accept where r + {model.beta_:.4g} g <= {model.threshold_:.4g} (alpha = {model._alpha():g}{asked})."
+
+
 def promise(model: Any) -> str:
     """Say in a sentence what the threshold of a model promises.
 
