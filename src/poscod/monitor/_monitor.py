@@ -375,6 +375,10 @@ class Monitor:
         by_count = adjusted_count(cells[:, inside].sum(axis=1), cells.sum(axis=1), first, second, prior, self.level)
         blind = reference.n_mixed == 0 or prior.estimate == 0.0
         best = by_count if blind else likelihood_share(cells, known, mixed, prior, self.level)
+        if reference.source == "fit":
+            # Cells that the ratio has seen look more OOD than fresh ones do, and at pi = 0 the likelihood believes them: the interval of
+            # the counts, whose one cut moves less, is joined to it.
+            best = best._replace(low=np.fmin(best.low, by_count.low), high=np.fmax(best.high, by_count.high))
         for w in range(len(cells)):
             yield self._interval(best, w), self._interval(by_count, w)
 
