@@ -281,9 +281,15 @@ def promised_tpr(model: Any, calibration: CalibrationArrays) -> float | None:
         None where the problem asks for no TPR, or where a budget or a bound of the risk has moved the threshold.
     """
     tpr_min = getattr(model.problem_, "tpr_min", None)
-    if tpr_min is None or calibration.at_tpr(model.beta_, tpr_min).threshold != model.threshold_:
-        return None
-    return float(tpr_min)
+    # On a cluster the threshold is chosen on more rows than the model keeps.
+    on_all_rows = model.threshold_ == getattr(model, "tpr_threshold_", None)
+    return float(tpr_min) if tpr_min is not None and (on_all_rows or sets_threshold(model, calibration)) else None
+
+
+def sets_threshold(model: Any, calibration: CalibrationArrays) -> bool:
+    """Tell whether these very rows give a model's threshold for the TPR that its problem asks for."""
+    tpr_min = getattr(model.problem_, "tpr_min", None)
+    return tpr_min is not None and calibration.at_tpr(model.beta_, tpr_min).threshold == model.threshold_
 
 
 def rule_at(name: str, calibration: CalibrationArrays, alpha: float, tpr_min: float) -> Competitor | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import sklearn
 
-from poscod._comparison import keeps_tpr, measure, own_rule, read_sample
+from poscod._comparison import measure, own_rule, read_sample, sets_threshold
 from poscod._inputs import n_rows
 from poscod._json import plain
 from poscod._validation import check_count
@@ -142,7 +142,7 @@ def summarise(
         raise InvalidInputError(f"class_names must name {len(model.classes_)} classes, got {len(labels)}.")
     measured = measure(own_rule(model), sample)
     shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
-    on_sliders = type(model.problem_) is ScodProblem and keeps_tpr(model, sample)
+    on_sliders = type(model.problem_) is ScodProblem and sets_threshold(model, sample.calibration)
     summary = {
         "schema": 1,
         "title": "When to answer: a poscod report" if title is None else title,

@@ -11,10 +11,12 @@ from sklearn.linear_model import LogisticRegression
 
 import poscod.backends.dask._decide as deciding
 from poscod import POSCOD, Activations
+from poscod._comparison import promised_tpr, sets_threshold
 from poscod.backends import dask as backend
 from poscod.estimator import NoUnlabeledDataWarning
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid, StandardSigmoid
+from poscod.serve._model import describe_rule
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -63,6 +65,21 @@ def test_arrays_give_the_model_of_one_memory(inline, data, in_memory, keep_rows,
     np.testing.assert_array_equal(again.decide(U).accept, in_memory.decide(U).accept)
     if keep_rows > 1000:  # the rows that were kept are the same, too
         assert found.at(tpr_min=0.8).threshold_ == pytest.approx(in_memory.at(tpr_min=0.8).threshold_, rel=1e-8)
+
+
+def test_the_promise_of_a_model_that_keeps_few_rows(inline, data, in_memory, tmp_path):
+    X, y, U, _ = data
+    found = backend.fit(in_memory, lazy(X, 250), y, lazy(U, 400), cluster=inline, keep_rows=60)
+    found.save(tmp_path / "model.poscod")
+    again = POSCOD.load(tmp_path / "model.poscod")
+    arrays = again._arrays(again.problem_)
+    assert promised_tpr(again, arrays) == 0.9
+    assert not sets_threshold(again, arrays)
+    assert "About 0.9 of ID inputs are accepted" in describe_rule(again)["promise"]
+    moved = again.at(tpr_min=0.8)
+    assert promised_tpr(moved, moved._arrays(moved.problem_)) == 0.8
+    assert promised_tpr(again.budget(0.5), arrays) is None
+    assert "No TPR is promised" in describe_rule(again.budget(0.5))["promise"]
 
 
 def test_frames_give_the_model_of_one_memory(inline, world):

@@ -242,7 +242,9 @@ def _fit_parts(
         else:
             weight = None if held is None else spread(held, split.outside.lengths, cluster)
             rule = tpr_threshold(vector, fitted.tpr_min, weight=weight, cluster=cluster)
+        # The rows that are kept give another threshold; what was promised is told by this one.
         fitted.threshold_, fitted.tau_ = rule.threshold, rule.tau
+        fitted.tpr_threshold_ = rule.threshold
     return fitted
 
 

@@ -65,9 +65,9 @@ def metric(name: str, *arrays: Any, cluster: Cluster | None = None, **params: An
 
     Notes
     -----
-    N scores take N / 10^7 passes, each of which brings up to 10^7 scores (and the losses of ID rows) to this process, after at
-    most seven that find the borders and count what lies below them. Keep the scores in the memory of the workers
-    (``persist``), or every pass computes them again.
+    N scores take N / 10^7 passes, each of which brings up to 10^7 scores (and the losses of ID rows) to this process, after a few that
+    find the borders and one that counts what lies below them. Keep the scores in the memory of the workers (``persist``), or every
+    pass computes them again.
     """
     member, asked = _asked(name, params)
     if len(arrays) != len(member.inputs):
