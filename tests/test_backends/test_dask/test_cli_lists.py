@@ -24,7 +24,6 @@ pytestmark = [
     ),  # dask 2026.8 on pandas 3.1
 ]
 MODES = {
-    "logits": ["--logits", "logits", "--embedding", "embedding"],
     "fixed": ["--logits", "logits", "--embedding", "fixed"],
     "probabilities": ["--probabilities", "p_*", "--embedding", "embedding", "--features", "age"],
     "lists": ["--probabilities", "posterior", "--embedding", "embedding"],

@@ -95,6 +95,16 @@ def test_a_worker_killed_while_deciding_loses_and_doubles_no_row(client, case, t
     pd.testing.assert_frame_equal(found, model.decide(U).to_pandas(), rtol=1e-9, check_index_type=False)
 
 
+def test_a_worker_killed_while_evaluating_changes_nothing(client, case):
+    X, y, U, model = case
+    model = model.fit(X, y, X_unlabeled=U)
+    killer = Killer(client, "counts")
+    with backend.Cluster(client, progress=killer) as cluster:
+        found = backend.evaluate(model, lazily(X, 50), y, lazily(U, 100), cluster=cluster)
+    assert killer.killed is not None
+    assert found == model.evaluate(X, y, U)
+
+
 def test_a_task_that_fails_now_and_then_is_tried_again(client, tmp_path):
     def flaky(index):
         mark = tmp_path / str(index)

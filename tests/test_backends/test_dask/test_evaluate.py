@@ -111,7 +111,7 @@ def test_frames_and_networks(inline, world, rows):
 
 def test_rules_areas_and_findings_are_those_of_one_memory(inline, model, rows, monkeypatch):
     X, y, ood, traffic = rows
-    monkeypatch.setattr(pieces, "PIECE_ROWS", 50)
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 150)
     lazy = {
         "id": da.from_array(X, chunks=(77, 4)),
         "ood": da.from_array(ood, chunks=(150, 4)),
@@ -176,7 +176,7 @@ def check_pieces(inline, name, known, other, data):
 
 
 @pytest.mark.parametrize("name", sorted(PARAMS))
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(known=SCORES, other=SCORES, data=st.data())
 def test_metrics_are_those_of_one_memory_for_any_pieces(inline, name, known, other, data):
     check_pieces(inline, name, known, other, data)

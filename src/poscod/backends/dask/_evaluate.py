@@ -96,6 +96,7 @@ def evaluate(
     model : POSCOD
         Fitted, in memory or on a cluster.
     X_id : dask DataFrame, dask Array of shape (n, d) or DaskActivations
+        Of a frame the columns that the model was fitted on are used, or all where it knows no names.
     y_id : dask Array of shape (n,), dask Series or array-like
         Labels of X_id, in the order of the rows. They are brought to this process.
     X_ood : like X_id
@@ -137,6 +138,7 @@ def evaluate_unlabeled(
     model : POSCOD
         Fitted, in memory or on a cluster.
     X_id : dask DataFrame, dask Array of shape (n, d) or DaskActivations
+        Of a frame the columns that the model was fitted on are used, or all where it knows no names.
     y_id : dask Array of shape (n,), dask Series or array-like
         Labels of X_id, in the order of the rows. They are brought to this process.
     X_unlabeled : like X_id
