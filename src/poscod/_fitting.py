@@ -20,7 +20,18 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import has_fit_parameter
 
-from poscod._inputs import NetworkHead, as_indexable, has_features, logits_of, n_rows, split_unlabeled, take, view
+from poscod._inputs import (
+    NetworkHead,
+    as_indexable,
+    columns_without_numbers,
+    has_features,
+    logits_of,
+    n_rows,
+    same_rows,
+    split_unlabeled,
+    take,
+    view,
+)
 from poscod._validation import Floats, check_weight
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodWarning
@@ -73,6 +84,14 @@ class Labelled(NamedTuple):
     codes: NDArray[np.int64]
     weight: Floats | None
     traffic_weight: Floats | None
+
+
+def refuse_copy(X: Any, X_unlabeled: Any) -> None:
+    """Refuse traffic that is a copy of the labelled rows: nothing could be learned, and something was surely mixed up."""
+    if X_unlabeled is not None and same_rows(X, X_unlabeled):
+        raise InvalidInputError(
+            "X_unlabeled holds exactly the rows of X: the unlabelled rows must be traffic of their own."
+        )
 
 
 def label_rows(X: Any, y: Any, X_unlabeled: Any, weight: Any) -> tuple[Labelled, Any, NDArray[Any]]:
@@ -233,7 +252,16 @@ def _fit_classifier(template: Any, rows: Labelled, train: Indices, classes: NDAr
     arguments = {}
     if rows.weight is not None and has_fit_parameter(classifier, "sample_weight"):
         arguments["sample_weight"] = rows.weight[train]
-    return classifier.fit(take(rows.X, train), rows.y[train], **arguments)
+    try:
+        return classifier.fit(take(rows.X, train), rows.y[train], **arguments)
+    except ValueError as error:
+        names = columns_without_numbers(rows.X) if "could not convert" in str(error) else []
+        if not names:
+            raise
+        raise InvalidInputError(
+            f"X must hold numbers for this classifier, got columns that hold none ({', '.join(map(repr, names))}): leave them out, or "
+            "encode them in the classifier's pipeline, for example by OneHotEncoder in a ColumnTransformer."
+        ) from error
 
 
 def _out_of_fold(template: Any, rows: Labelled, pairs: list[tuple[Indices, Indices]], classes: NDArray[Any]) -> Floats:

@@ -151,6 +151,34 @@ def _is_numeric(X: Any) -> bool:
     return kind is not None and kind in "fiub" and len(np.shape(X)) == 2
 
 
+def same_rows(X: Any, other: Any) -> bool:
+    """Tell whether two tables hold the same rows in the same order."""
+    if X is other:
+        return True
+    if n_rows(X) != n_rows(other):
+        return False
+    if isinstance(X, Activations) or isinstance(other, Activations):
+        pairs: Any = [[getattr(rows, name, None) for rows in (X, other)] for name in ("logits", "features")]
+        return type(X) is type(other) and all(one is two or np.array_equal(one, two) for one, two in pairs)
+    if hasattr(X, "tocsr") and hasattr(other, "tocsr"):
+        return X.shape == other.shape and (X.tocsr() != other.tocsr()).nnz == 0
+    if hasattr(X, "equals"):  # frames, whose gaps are equal
+        return type(X) is type(other) and bool(X.equals(other))
+    pairs = zip(chunks(as_indexable(X)), chunks(as_indexable(other)), strict=True)
+    return all(np.array_equal(one, two) for one, two in pairs)
+
+
+def columns_without_numbers(X: Any) -> list[str]:
+    """Return the columns of a data frame that cannot be read as numbers; none for other rows."""
+    found = []
+    for name in getattr(X, "columns", []):
+        try:
+            np.asarray(X[name]).astype(np.float64)
+        except (TypeError, ValueError):
+            found.append(str(name))
+    return found
+
+
 def split_unlabeled(X: Any, y: Any, X_unlabeled: Any) -> tuple[NDArray[np.intp], Any]:
     """Return the positions of labelled rows and the unlabelled rows: those given, or those whose label is -1.
 

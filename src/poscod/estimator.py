@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from poscod import persist
 from poscod._evaluation import Evaluation, UnlabeledEvaluation, evaluate, evaluate_unlabeled, label_free_risk
-from poscod._fitting import NoUnlabeledDataWarning, fit_parts, label_rows, log_ratio_of
+from poscod._fitting import NoUnlabeledDataWarning, fit_parts, label_rows, log_ratio_of, refuse_copy
 from poscod._inputs import NetworkHead, as_indexable, chunks, logits_of, n_rows, split_unlabeled, take, view
 from poscod._validation import Floats, check_choice, check_count, check_number, check_weight
 from poscod.activations import Activations
@@ -166,6 +166,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InvalidInputError(
                     "POSCOD requires y to be passed, but the target y is None: mark unlabelled rows with -1."
                 )
+        refuse_copy(X, X_unlabeled)
         rows, traffic, self.classes_ = label_rows(X, y, X_unlabeled, sample_weight)
         problem.loss_matrix(len(self.classes_))
         if traffic is None:

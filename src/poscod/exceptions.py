@@ -5,6 +5,9 @@ Convention: a message says which argument, what is allowed, what was received an
 SPDX-License-Identifier: BSD-3-Clause
 """
 
+import sys
+import warnings
+
 from sklearn.exceptions import UndefinedMetricWarning
 
 __all__ = [
@@ -15,6 +18,20 @@ __all__ = [
     "PoscodWarning",
     "UndefinedMetricWarning",
 ]
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside the package that led here, however deep the check lies.
+
+    Parameters
+    ----------
+    message : str
+    category : type of Warning
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "poscod":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 class PoscodError(Exception):

@@ -18,10 +18,11 @@ from sklearn.preprocessing import StandardScaler
 
 import poscod.estimator
 from poscod import POSCOD, Activations, ScodProblem
+from poscod._inputs import same_rows
 from poscod.estimator import NoUnlabeledDataWarning
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
 from poscod.problem import BoundedProblem, CostProblem, CoverageProblem, GeneralisedProblem, PrecisionProblem
-from poscod.ratio import CorrectedSigmoid, UndeterminedPriorWarning
+from poscod.ratio import CorrectedSigmoid, NoOODEvidenceWarning, UndeterminedPriorWarning
 from poscod.selector import tpr_threshold
 from poscod.strategies import rejection_score
 from poscod.theory import GaussianWorld
@@ -496,3 +497,53 @@ def test_labels_not_seen_at_fit_are_refused(model, data):
         model.evaluate(data[3][:2], [0, 7], data[5])
     with pytest.raises(InvalidInputError, match="problem excludes"):
         model.at(alpha=0.2, problem=BoundedProblem())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        np.asarray,
+        np.ndarray.tolist,
+        pd.DataFrame,
+        sparse.csr_matrix,
+        lambda X: Activations(X, X @ np.eye(2, 3), np.arange(len(X)) % 3),
+    ],
+    ids=["array", "list", "frame", "sparse", "network"],
+)
+def test_labelled_rows_given_as_traffic_are_refused(data, kind):
+    X, y = data[0][:90], data[1][:90]
+    model = POSCOD(ratio=FAST, random_state=0) if kind is not sparse.csr_matrix else POSCOD(LogisticRegression(), FAST)
+    for traffic in (kind(X), kind(X.copy())):
+        with pytest.raises(InvalidInputError, match="exactly the rows of X: the unlabelled rows must be traffic"):
+            model.fit(kind(X), y, X_unlabeled=traffic)
+    rows = kind(X)
+    with pytest.raises(InvalidInputError, match="exactly the rows of X"):
+        model.fit(rows, y, X_unlabeled=rows)
+
+
+def test_rows_that_differ_in_one_number_are_traffic_of_their_own(data):
+    X = data[0][:120]
+    other = X.copy()
+    other[-1, 0] += 1.0
+    for kind in (np.asarray, pd.DataFrame, sparse.csr_matrix):
+        assert not same_rows(kind(X), kind(other))
+    assert same_rows(pd.DataFrame([[np.nan, 1.0]]), pd.DataFrame([[np.nan, 1.0]]))
+    assert not same_rows(X, X[:-1])
+
+
+def test_warnings_point_at_the_line_of_the_user(data):
+    X, y = data[0], data[1]
+    same, _ = WORLD.sample_id(300, random_state=7)
+    with pytest.warns(NoOODEvidenceWarning) as caught:
+        POSCOD(LogisticRegression(), random_state=0).fit(X[:600], y[:600], X_unlabeled=same)
+    assert {w.filename for w in caught} == {__file__}
+    with pytest.warns(NoOODEvidenceWarning) as caught:
+        CorrectedSigmoid().fit(X[:300], same)
+    assert {w.filename for w in caught} == {__file__}
+
+
+def test_texts_among_the_columns_are_named(data):
+    X, y, U = data[:3]
+    frame, log = (pd.DataFrame(rows, columns=["a", "b"]).assign(name="row-1", day="2026-01-01") for rows in (X, U))
+    with pytest.raises(InvalidInputError, match=r"\('name', 'day'\): leave them out, or encode them"):
+        POSCOD(LogisticRegression(), random_state=0).fit(frame, y, X_unlabeled=log)

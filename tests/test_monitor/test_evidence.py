@@ -62,11 +62,11 @@ def test_a_row_that_comes_late_is_fair(late):
     assert mean <= np.exp(before) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.05, 0.1])
-def test_the_limit_payoff_is_fair_up_to_the_limit(rho):
+@pytest.mark.parametrize("eta", [0.0, 0.05, 0.1])
+def test_the_limit_payoff_is_fair_up_to_the_limit(eta):
     payoff = above(KNOWN, REJECTED, 0.1, 0.01)
     assert payoff.min() == pytest.approx(-1.0)
-    assert KNOWN.mean(payoff, rho) <= 1e-12
+    assert KNOWN.mean(payoff, eta) <= 1e-12
     assert KNOWN.mean(payoff, 0.2) > 0.0
 
 
@@ -74,22 +74,22 @@ def test_the_limit_payoff_is_fair_up_to_the_limit(rho):
 def test_the_residual_payoff_is_fair_for_every_share(sign):
     payoff = unexplained(KNOWN, sign * np.array([1.0, 0.0, 0.0, 0.0]), REJECTED, 0.01)
     assert payoff.min() == pytest.approx(-1.0)
-    for rho in (0.0, 0.3, 1.0):
-        assert KNOWN.mean(payoff, rho) == pytest.approx(0.0, abs=1e-12)
+    for eta in (0.0, 0.3, 1.0):
+        assert KNOWN.mean(payoff, eta) == pytest.approx(0.0, abs=1e-12)
     drifted = np.array([0.6 + 0.1 * sign, 0.3 - 0.1 * sign, 0.08, 0.02])
     assert drifted @ payoff > 0.0
 
 
-@pytest.mark.parametrize("rho_max", [1.0, 5.0])
-def test_margins_cover_the_errors_of_the_samples(rng, rho_max):
-    """True means are positive for some rho in at most 1 % of references; 4 % of 500 would be 6.7 standard errors more."""
-    mixture = (1 - 1 / rho_max) * P + U / rho_max
+@pytest.mark.parametrize("eta_max", [1.0, 5.0])
+def test_margins_cover_the_errors_of_the_samples(rng, eta_max):
+    """True means are positive for some eta in at most 1 % of references; 4 % of 500 would be 6.7 standard errors more."""
+    mixture = (1 - 1 / eta_max) * P + U / eta_max
     bad = 0
     for _ in range(500):
         p, u = rng.multinomial(800, P) / 800, rng.multinomial(600, mixture) / 600
-        payoff = unexplained(Laws(p, u, 800, 600, rho_max), np.array([1.0, 0.0, 0.0, 0.0]), REJECTED, 0.01)
-        truth = Laws(P, mixture, np.inf, np.inf, rho_max)
-        bad += max(truth.mean(payoff, rho) for rho in (0.0, 0.5, 1.0, rho_max)) > 0.0
+        payoff = unexplained(Laws(p, u, 800, 600, eta_max), np.array([1.0, 0.0, 0.0, 0.0]), REJECTED, 0.01)
+        truth = Laws(P, mixture, np.inf, np.inf, eta_max)
+        bad += max(truth.mean(payoff, eta) for eta in (0.0, 0.5, 1.0, eta_max)) > 0.0
     assert bad / 500 < 0.04
 
 

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from poscod import POSCOD, Activations
+from poscod.serve._model import Inputs
+from poscod.serve._rows import Rows, first_gap
 
 ROWS = [[0.0, 0.1], [3.0, 0.5], [1.5, 4.5], [1.4, 0.0], [50.0, -900.0]]
 ARROW, NPY = "application/vnd.apache.arrow.stream", "application/x-npy"
@@ -97,6 +99,14 @@ def test_named_features_and_text_labels(serve, named_file):
         {"columns": {"width": [[1]], "height": [2]}},
     ):
         assert running.client.post("/v1/decide", json=bad).status_code == 422, bad
+    for bad, sentence in (
+        ({"records": [{"width": 1, "height": 2}, {"width": 1}]}, "The column 'height' is missing in row 2 of records; the model needs 2 columns."),
+        ({"records": [{"width": 1, "height": 2, "day": 3, "id": 4}]}, "The columns 'day', 'id' are no feature of the model in row 1 of records: leave out what is no feature."),
+        ({"records": [[1, 2]]}, "Each of records must be an object, got a list in row 1."),
+        ({"columns": {"width": [1], "height": [2]} | {f"x{i}": [0] for i in range(7)}}, "The columns 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more are no feature of the model: leave out what is no feature."),
+        ({"records": [{"width": 1, "height": 2}, {"width": 1, "height": None}]}, "The model refuses these rows: Input X contains NaN (row 2, column 'height')."),
+    ):  # fmt: skip
+        assert running.client.post("/v1/decide", json=bad).json()["error"] == sentence
     assert running.client.get("/v1/model").json()["inputs"]["names"] == ["width", "height"]
 
 
@@ -275,3 +285,13 @@ def test_an_outside_classifier_of_the_shell_with_probabilities_and_names(serve, 
     connection = sqlite3.connect(folder / "outside.db")
     assert [row[0] for row in connection.execute("SELECT label FROM poscod_decisions ORDER BY number")] == names * 2
     connection.close()
+
+
+def test_a_gap_is_told_with_row_and_column(server):
+    answer = server.decide([[0.0, 1.0], [0.0, None]])
+    assert answer.json()["error"] == "The model refuses these rows: Input X contains NaN (row 2, column 2 of rows)."
+    rows = Rows({"features": np.zeros((3, 2)), "logits": np.array([[0.0, 1.0], [0.0, 1.0], [np.inf, 1.0]])})
+    assert first_gap(rows, Inputs("network", 2, ("a", "b"), 2, ("cat", "dog"))) == "row 3, column 'cat'"
+    texts = Rows({"a": np.zeros(2), "b": np.array(["x", None], dtype=object)})
+    assert first_gap(texts, Inputs("table", 2, ("a", "b"))) == "row 2, column 'b'"
+    assert first_gap(Rows({"rows": np.zeros((2, 2))}), Inputs("table", 2)) == ""

@@ -1,29 +1,53 @@
-"""The curl lines of docs/serving.md work as they stand."""
+"""The shell lines of docs/serving.md work as they stand, on the columns of the demo's model."""
 
 from __future__ import annotations
 
+import json
 import re
-import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
+from poscod import POSCOD
 from poscod.cli import main
+from poscod.datasets import load_open_digits
+from poscod.ratio import CorrectedSigmoid
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
-LINES = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("curl ")]
+LINES = re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)[0].splitlines()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl, which is not here")
-def test_curl_lines(server):
-    assert len(LINES) >= 8
+def test_curl_lines(serve, tmp_path):
+    digits = load_open_digits()
+    names = [f"pixel_{i:02d}" for i in range(64)]
+    model = POSCOD(
+        GaussianNB(var_smoothing=1e-2), CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.35), tpr_min=0.9, random_state=0
+    )
+    model.fit(digits.labelled, digits.y_labelled, X_unlabeled=digits.traffic)
+    model.columns_ = {"features": names, "logits": [], "probabilities": False, "table": False, "classes": [], "n_features": 64, "n_logits": 0}  # fmt: skip
+    model.save(tmp_path / "model.poscod")
+    (tmp_path / "demo-output").mkdir()
+    table = [names, *digits.log[:5].astype(str).tolist()]
+    (tmp_path / "demo-output" / "new.csv").write_text("\n".join(",".join(line) for line in table) + "\n")
+    running = serve(tmp_path / "model.poscod")
+    assert sum(line.startswith("curl ") for line in LINES) >= 8
+    answers = []
     for line in LINES:
-        words = shlex.split(line.replace("localhost:8000", f"127.0.0.1:{server.port}"))
-        done = subprocess.run([*words, "--fail-with-body"], capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, (line, done.stdout)
-    assert "poscod_decisions_total" in done.stdout
+        command = line.replace("localhost:8000", f"127.0.0.1:{running.port}").replace("curl ", "curl --fail-with-body ")
+        command = command.replace("python ", f"'{sys.executable}' ")
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        answers.append(done.stdout)
+    assert json.loads(answers[2])["ids"] == ["a", "b"]
+    assert json.loads(answers[0])["inputs"]["names"] == names
+    assert "poscod_decisions_total" in answers[-1]
 
 
 def test_every_metric_and_option_that_is_named_exists(server, eventually, capsys):

@@ -54,14 +54,14 @@ def test_plug_in_regret_bound_is_tight(part):
 
 @pytest.mark.parametrize(("seed", "alpha", "t"), SETTINGS)
 def test_a_wrong_scale_of_the_ratio_costs_at_most_the_lemma(seed, alpha, t):
-    # beta' = rho beta costs at most alpha (rho - 1) (FPR - FPR').
+    # beta' = q beta costs at most alpha (q - 1) (FPR - FPR').
     world, problem, r, g = ingredients(seed, alpha, t)
     best = world.solve(problem)
-    for rho in (0.0, 0.3, 0.8, 1.0, 1.5, 10.0):
-        accept = greedy((r + rho * problem.beta * g)[None, :], world.p_id, t)[0]
+    for q in (0.0, 0.3, 0.8, 1.0, 1.5, 10.0):
+        accept = greedy((r + q * problem.beta * g)[None, :], world.p_id, t)[0]
         risk, tpr, fpr, _ = oracle_evaluate(world, accept, problem)
         assert tpr == pytest.approx(t, abs=1e-12)
-        bound = alpha * (rho - 1) * (best.fpr - fpr)
+        bound = alpha * (q - 1) * (best.fpr - fpr)
         assert -1e-12 <= risk - best.risk <= bound + 1e-12
 
 

@@ -36,7 +36,7 @@ STAKES = (0.01, 0.03, 0.1, 0.25, 0.6, 0.95)
 
 
 class Laws(NamedTuple):
-    """What windows look like while nothing is wrong: ``(1 - rho) p + rho u``, rho from 0 to rho_max.
+    """What windows look like while nothing is wrong: ``(1 - eta) p + eta u``, eta from 0 to eta_max.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Laws(NamedTuple):
         Shares of cells among ID rows and in the second sample.
     n_p, n_u : float
         Rows behind them; infinite for what is known.
-    rho_max : float
+    eta_max : float
         1 / pi_0: traffic that is OOD alone.
     """
 
@@ -52,11 +52,11 @@ class Laws(NamedTuple):
     u: Floats
     n_p: float
     n_u: float
-    rho_max: float
+    eta_max: float
 
-    def mean(self, f: Floats, rho: float) -> float:
+    def mean(self, f: Floats, eta: float) -> float:
         """Return the mean of f in a window."""
-        return float((1.0 - rho) * (self.p @ f) + rho * (self.u @ f))
+        return float((1.0 - eta) * (self.p @ f) + eta * (self.u @ f))
 
     def margins(self, f: Floats, delta: float) -> tuple[float, float]:
         """Return how far the means of f under p and under u may be from their estimates, each with probability delta."""
@@ -73,15 +73,15 @@ class Laws(NamedTuple):
         return out[0], out[1]
 
 
-def above(laws: Laws, f: Floats, rho: float, delta: float) -> Floats:
-    """Return a payoff for "rho is larger than a limit", from a function that grows with rho.
+def above(laws: Laws, f: Floats, eta: float, delta: float) -> Floats:
+    """Return a payoff for "eta is larger than a limit", from a function that grows with eta.
 
     Parameters
     ----------
     laws : Laws
     f : ndarray of shape (B,)
         Its mean under u is larger than under p.
-    rho : float
+    eta : float
         The limit.
     delta : float
         Probability that the samples behind p and u deceive.
@@ -92,13 +92,13 @@ def above(laws: Laws, f: Floats, rho: float, delta: float) -> Floats:
         At least -1.
     """
     from_p, from_u = laws.margins(f, delta / 2.0)
-    # The mean grows with rho, and the margin is convex in rho: both ends of [0, limit] must be at most 0.
-    at_limit = laws.mean(f, rho) + abs(1.0 - rho) * from_p + rho * from_u
+    # The mean grows with eta, and the margin is convex in eta: both ends of [0, limit] must be at most 0.
+    at_limit = laws.mean(f, eta) + abs(1.0 - eta) * from_p + eta * from_u
     return _scale(f - max(at_limit, laws.mean(f, 0.0) + from_p))
 
 
 def unexplained(laws: Laws, f: Floats, control: Floats, delta: float) -> Floats:
-    """Return a payoff for "the mean of f is larger than the mean of a control lets expect, whatever rho is".
+    """Return a payoff for "the mean of f is larger than the mean of a control lets expect, whatever eta is".
 
     Parameters
     ----------
@@ -115,8 +115,8 @@ def unexplained(laws: Laws, f: Floats, control: Floats, delta: float) -> Floats:
 
     Notes
     -----
-    ``f - kappa control`` with kappa such that its mean is the same under p and u has that mean for every rho. The margin
-    ``|1 - rho| e_p + rho e_u`` for the errors of the samples is convex in rho; a line through its ends bounds it, and a line in rho is a
+    ``f - kappa control`` with kappa such that its mean is the same under p and u has that mean for every eta. The margin
+    ``|1 - eta| e_p + eta e_u`` for the errors of the samples is convex in eta; a line through its ends bounds it, and a line in eta is a
     mean of a + b control.
     """
     c_p, c_u = float(laws.p @ control), float(laws.u @ control)
@@ -126,8 +126,8 @@ def unexplained(laws: Laws, f: Floats, control: Floats, delta: float) -> Floats:
     rest = f - kappa * control
     rest = rest - float(laws.p @ rest)
     from_p, from_u = laws.margins(rest, delta / 2.0)
-    end = abs(laws.rho_max - 1.0) * from_p + laws.rho_max * from_u
-    slope = max(0.0, (end - from_p) / (laws.rho_max * gap)) if gap > 0.0 else 0.0
+    end = abs(laws.eta_max - 1.0) * from_p + laws.eta_max * from_u
+    slope = max(0.0, (end - from_p) / (laws.eta_max * gap)) if gap > 0.0 else 0.0
     return _scale(rest - from_p - slope * (control - c_p))
 
 

@@ -304,13 +304,13 @@ class Reference:
             return Interval(math.nan, 0.0, 1.0, level)
         accepted = binomial_interval(self.n_mixed - int(self.mixed_counts["label"][-1]), self.n_mixed, level=level)
         tpr, (_, low, high, _) = self.tpr(level), self.prior_at(level)
-        gap, rho = tpr.estimate - accepted.estimate, 1.0 / self.prior.estimate
-        value = tpr.estimate - gap * rho
+        gap, eta = tpr.estimate - accepted.estimate, 1.0 / self.prior.estimate
+        value = tpr.estimate - gap * eta
         # Three independent errors: of A, of T and of the prior; their distances add in squares.
         ends = []
         for a, t, p in ((accepted.low, tpr.high, low), (accepted.high, tpr.low, high)):
-            shift = abs(gap) * (1.0 / p if p else math.inf) - abs(gap) * rho
-            ends.append(math.hypot(rho * (accepted.estimate - a), (rho - 1.0) * (t - tpr.estimate), shift))
+            shift = abs(gap) * (1.0 / p if p else math.inf) - abs(gap) * eta
+            ends.append(math.hypot(eta * (accepted.estimate - a), (eta - 1.0) * (t - tpr.estimate), shift))
         low, high = max(0.0, value - ends[0]), min(1.0, value + ends[1])
         return Interval(min(1.0, max(0.0, value)), min(low, 1.0), max(high, 0.0), level)
 

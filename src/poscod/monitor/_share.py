@@ -1,7 +1,7 @@
 """The OOD share of a window, from what was accepted and from the likelihood ratio.
 
 Convention: p are cell shares of ID rows, u those of a second sample with OOD share pi_0, and a window with OOD share pi has shares
-``(1 - rho) p + rho u`` with ``rho = pi / pi_0``: FPR is not needed to find rho, and the error of pi_0 only scales it. An interval
+``(1 - eta) p + eta u`` with ``eta = pi / pi_0``: FPR is not needed to find eta, and the error of pi_0 only scales it. An interval
 holds every pi that a test at level 1 - level does not reject, with the noise of the window, of p and of u in the test;
 so it is honest where TPR and FPR are close, where it grows to [0, 1].
 
@@ -67,9 +67,9 @@ def adjusted_count(
 
     Notes
     -----
-    ``a = (1 - rho) T + rho A`` gives ``rho = (T - a) / (T - A)``; T, A and a are the shares accepted of ID rows, of the second
-    sample and of the window. The test of a given rho: the window's count is beta-binomial, with mean ``(1 - rho) T + rho A`` and
-    the variance ``(1 - rho)^2 T (1 - T) / m + rho^2 A (1 - A) / n`` of that mean from the two samples; each tail gets half of the
+    ``a = (1 - eta) T + eta A`` gives ``eta = (T - a) / (T - A)``; T, A and a are the shares accepted of ID rows, of the second
+    sample and of the window. The test of a given eta: the window's count is beta-binomial, with mean ``(1 - eta) T + eta A`` and
+    the variance ``(1 - eta)^2 T (1 - T) / m + eta^2 A (1 - A) / n`` of that mean from the two samples; each tail gets half of the
     error. Without a second sample FPR = 0 is assumed for estimate and lower end, and the upper end is 1.
 
     Examples
@@ -91,9 +91,9 @@ def adjusted_count(
     tail = (1.0 - level) / 2.0
 
     def tails(pi: Floats) -> tuple[Floats, Floats]:
-        rho = pi / pi_0
-        mean = np.clip((1.0 - rho) * t + rho * a, 1e-9, 1.0 - 1e-9)
-        return _tails(k, size, mean, (1.0 - rho) ** 2 * var_t + rho**2 * var_a)
+        eta = pi / pi_0
+        mean = np.clip((1.0 - eta) * t + eta * a, 1e-9, 1.0 - 1e-9)
+        return _tails(k, size, mean, (1.0 - eta) ** 2 * var_t + eta**2 * var_a)
 
     with np.errstate(invalid="ignore", divide="ignore"):
         estimate = np.clip((t - k / size) / (t - a) * pi_0, 0.0, 1.0) if t > a else np.full(k.shape, np.nan)
@@ -123,8 +123,8 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
     -----
     With q the OOD shares of cells (from u at pi_0, see `ood_shares`), the log-likelihood ``sum_b c_b log((1 - pi) p_b + pi q_b)`` is
     concave in pi. Its derivative is the mean over the window of ``h_b = (q_b - p_b) / ((1 - pi) p_b + pi q_b)``, less its
-    expectation. The estimate is its root; the interval is the score test's: it holds every pi with ``|mean_W(h) - (1 - rho)
-    mean_p(h) - rho mean_u(h)| <= z sqrt(V_pi(h) / N + (1 - rho)^2 V_p(h) / m + rho^2 V_u(h) / n)`` (Fieller [1]_), V the
+    expectation. The estimate is its root; the interval is the score test's: it holds every pi with ``|mean_W(h) - (1 - eta)
+    mean_p(h) - eta mean_u(h)| <= z sqrt(V_pi(h) / N + (1 - eta)^2 V_p(h) / m + eta^2 V_u(h) / n)`` (Fieller [1]_), V the
     variance of h under the window's law at pi, under p and under u, and z moved by skewness (the first term of Cornish and
     Fisher). The variance is that of the tested pi, so the interval is right at pi = 0, too. Below pi = 0.05 the weights h
     are those of 0.05: at 0 they are unbounded, and a single row would decide.
@@ -145,14 +145,14 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
         nothing = np.full(size.shape, np.nan)
         return Shares(nothing, np.zeros(size.shape), np.ones(size.shape))
     p, u, q = *(smooth(c) for c in (known, mixed)), ood_shares(known, mixed, prior.estimate)
-    pi, rho = _GRID, _GRID / prior.estimate
+    pi, eta = _GRID, _GRID / prior.estimate
     law = (1.0 - pi)[:, None] * p + pi[:, None] * q
     at = np.maximum(pi, _WEIGHTS_FROM)[:, None]
     h = (q - p) / ((1.0 - at) * p + at * q)
     known_mean, mixed_mean = h @ known / known.sum(), h @ mixed / mixed.sum()
-    base = (1.0 - rho) * known_mean + rho * mixed_mean
+    base = (1.0 - eta) * known_mean + eta * mixed_mean
     # Second and third cumulant of the difference, as functions of 1/N: those of the window's mean, and those of the samples.
-    parts = [(law, 1.0, 1.0), (p, rho - 1.0, known.sum()), (u, -rho, mixed.sum())]
+    parts = [(law, 1.0, 1.0), (p, eta - 1.0, known.sum()), (u, -eta, mixed.sum())]
     (v_window, k_window), *others = (_cumulants(shares, h, factor, rows) for shares, factor, rows in parts)
     v_fixed, k_fixed = (sum(part[i] for part in others) for i in (0, 1))
     with np.errstate(invalid="ignore", divide="ignore"):

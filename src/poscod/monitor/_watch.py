@@ -110,8 +110,8 @@ def _above_limit(reference: Reference, limit: float, delta: float) -> list[Float
     laws, known = laws_of(reference, "ratio")
     if known:
         # At the lower end of pi_0 the limit is reached latest: that end data can certify.
-        rho = limit * laws.rho_max
-        payoffs += [above(laws, f, rho, delta / 3.0) for f in (rejected, _direction(reference, limit))]
+        eta = limit * laws.eta_max
+        payoffs += [above(laws, f, eta, delta / 3.0) for f in (rejected, _direction(reference, limit))]
     return payoffs
 
 

@@ -15,14 +15,13 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy.stats import norm
 
 from poscod._validation import Floats, check_choice, check_count, check_number
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InvalidInputError, warn_caller
 from poscod.ratio._likelihood import Fit, fit_likelihood
 from poscod.ratio._linear import (
     LinearRatio,
@@ -178,11 +177,10 @@ class CorrectedSigmoid(Ratio):
         self.gate_open_, self.gate_p_value_, self.candidates_ = True, 0.0, {"paper": 1.0}
         self._prior_se = prior_se
         if self.ood_prior is None and (not EDGE < fit.pi < 1.0 - EDGE or prior_se > LOOSE):
-            warnings.warn(
+            warn_caller(
                 f"The joint likelihood does not determine the OOD prior (ood_prior_ = {fit.pi:.2g}) and so not the scale "
                 "of the ratio: use recipe='strong', set l2 or pass ood_prior.",
                 UndeterminedPriorWarning,
-                stacklevel=5,
             )
 
     def _fit_strong(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:

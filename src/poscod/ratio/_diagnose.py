@@ -30,11 +30,11 @@ P_LIMIT = 1e-3
 FINDINGS = {
     "no_better_than_constant": "g does not tell the traffic from known inputs better than a constant would: either there is hardly anything "
     "unknown in it, or the features do not show it.",
-    "inverse_rho_not_one": "The mean of 1/rho over the traffic is not 1: the scale of g is off, or this traffic holds another share of "
-    "unknown inputs than that seen at fit.",
+    "inverse_rho_not_one": "The ratio g does not fit this traffic on average (a mean that should be 1 is not): its scale is off, or this "
+    "traffic holds another share of unknown inputs than that seen at fit.",
     "unreliable_bins": "More than three in ten bins of g disagree with what was observed: the shape of g is off, or this "
     "traffic is another mixture than that seen at fit.",
-    "few_ood_rows": "Fewer than 30 unknown inputs are expected in this traffic: estimates about them are rough.",
+    "few_ood_rows": "By the share seen at fit, fewer than 30 unknown inputs are expected in this traffic: estimates about them are rough.",
     "seen_by_classifier": "The labelled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
     "class_prior_shift": "The mix of classes differs between labelled rows and traffic: part of the OOD share may be that.",
 }

@@ -7,7 +7,6 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import Floats
+from poscod.exceptions import warn_caller
 from poscod.ratio._crossfit import Table
 from poscod.ratio._design import Design, Scaler, fit_scaler
 from poscod.ratio._gate import gate_p_value, rows_to_notice
@@ -260,10 +260,9 @@ def _warn_closed(p_value: float, n_id: int, n_u: int) -> None:
     shares = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
     # The first share that these rows could show, and the last one that they could not.
     k = next((i for i, pi in enumerate(shares[1:-1], 1) if rows_to_notice(pi) <= min(n_id, n_u)), len(shares) - 1)
-    warnings.warn(
+    warn_caller(
         f"X_unlabeled cannot be told from X_id (p = {p_value:.2f}), so log_ratio is the ID-only rule and ood_prior_ is 0: "
         f"{min(n_id, n_u)} rows per side show at best an OOD share of {shares[k]:g}; a share of {shares[k - 1]:g} "
         f"needs at least {rows_to_notice(shares[k - 1])} rows on both sides.",
         NoOODEvidenceWarning,
-        stacklevel=5,
     )

@@ -127,9 +127,9 @@ def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
         return [*found, "g itself was not checked here: that takes fresh unlabelled rows."]
     inverse, mean = diagnosis["mean_inverse_rho"], diagnosis["mean_ratio_id"]
     found.append(
-        f"On {count(diagnosis['n_id'])} known and {count(diagnosis['n_unlabeled'])} unlabelled fresh rows the mean of 1/rho is "
-        f"{fixed(inverse[0])} ± {fixed(inverse[1])} and the mean of g over known inputs is {fixed(mean[0])} ± {fixed(mean[1])}; both are "
-        "1 for a true ratio, the former on traffic with the same OOD share as at fit."
+        f"On {count(diagnosis['n_id'])} known and {count(diagnosis['n_unlabeled'])} unlabelled fresh rows two means should be 1: that of g over "
+        f"known inputs is {fixed(mean[0])} ± {fixed(mean[1])}; that of 1/rho over the traffic, rho being traffic to known inputs as g says it "
+        f"(1 - pi + pi g), is {fixed(inverse[0])} ± {fixed(inverse[1])}. The latter supposes the OOD share pi seen at fit."
     )
     found.append(
         f"{percent(diagnosis['flips'])} of the traffic would change between “more likely OOD” and “more likely known” if the OOD share "

@@ -27,7 +27,7 @@ from poscod.serve._arrow import ARROW_TYPE, read_stream
 from poscod.serve._model import Inputs
 from poscod.serve._refusal import Refusal
 
-__all__ = ["JSON_TYPE", "NPY_TYPE", "Rows", "join", "parse_json", "parse_rows", "rows_from_document"]
+__all__ = ["JSON_TYPE", "NPY_TYPE", "Rows", "first_gap", "join", "parse_json", "parse_rows", "rows_from_document"]
 
 JSON_TYPE, NPY_TYPE = "application/json", "application/x-npy"
 _FORMS = ("rows", "columns", "records", "activations")
@@ -88,6 +88,30 @@ def join(inputs: Inputs, rows: Sequence[Rows]) -> Any:
         names = list(inputs.names or ())
         return pandas.DataFrame(parts if set(parts) == set(names) else parts["rows"], columns=names)
     return parts["rows"] if "rows" in parts else np.column_stack(list(parts.values()))
+
+
+def first_gap(rows: Rows, inputs: Inputs) -> str:
+    """Return where the first value is missing or not finite, for people; empty where there is none.
+
+    Parameters
+    ----------
+    rows : Rows
+    inputs : Inputs
+
+    Returns
+    -------
+    place : str
+        Rows are counted from 1, as in the shell.
+    """
+    for name, part in rows.parts.items():
+        gaps = np.isfinite(part) if part.dtype.kind == "f" else np.array([cell is not None for cell in part.ravel()])
+        for row, *column in np.argwhere(~gaps.reshape(part.shape))[:1].tolist():
+            known = inputs.logit_names if name == "logits" else inputs.names
+            number = column[0] if column else 0
+            label = name if not column else known[number] if known and number < len(known) else None
+            where = f"'{label}'" if label is not None else f"{number + 1} of {name}"
+            return f"row {row + 1}, column {where}"
+    return ""
 
 
 def parse_rows(body: bytes, content_type: str, inputs: Inputs, max_rows: int) -> Rows:
@@ -238,9 +262,11 @@ def _from_records(value: Any, inputs: Inputs, max_rows: int) -> dict[str, NDArra
     names = _names(inputs, "records")
     _check_list(value, "records", max_rows)
     keys = set(names)
-    for i, record in enumerate(value):
-        if not isinstance(record, dict) or record.keys() != keys:
-            raise Refusal(422, f"Each of records must be an object with exactly the model's features; look at row {i}.")
+    for i, record in enumerate(value, start=1):
+        if not isinstance(record, dict):
+            raise Refusal(422, f"Each of records must be an object, got {_name(record)} in row {i}.")
+        if record.keys() != keys:
+            _check_keys(set(record), keys, f" in row {i} of records")
     return _table({name: [record[name] for record in value] for name in names}, inputs)
 
 
@@ -316,11 +342,24 @@ def _table(columns: Any, inputs: Inputs) -> dict[str, NDArray[Any]]:
 
 def _by_name(columns: Any, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """Put named columns into the order of the model; numbers become floats, the rest objects."""
-    if missing := sorted(set(names) - set(columns)):
-        raise Refusal(422, f"The column '{missing[0]}' is missing; the model needs {len(names)} columns.")
-    if unknown := sorted(set(columns) - set(names)):
-        raise Refusal(422, f"The column '{unknown[0][:100]}' is no feature of the model.")
+    _check_keys(set(columns), set(names))
     return {name: _vector(columns[name], name) for name in names}
+
+
+def _check_keys(found: set[str], names: set[str], where: str = "") -> None:
+    """Compare the names that came with those of the model."""
+    if found == names:
+        return
+    if missing := names - found:
+        raise Refusal(422, f"{_quoted(missing, 'missing')}{where}; the model needs {len(names)} columns.")
+    raise Refusal(422, f"{_quoted(found - names, 'no feature of the model')}{where}: leave out what is no feature.")
+
+
+def _quoted(names: set[str], what: str) -> str:
+    """Return a sentence about some columns."""
+    shown = ", ".join(f"'{name[:100]}'" for name in sorted(names)[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"The column {shown} is {what}" if len(names) == 1 else f"The columns {shown}{more} are {what}"
 
 
 def _vector(values: Any, name: str) -> NDArray[Any]:

@@ -28,7 +28,7 @@ from poscod.serve._metrics import Metrics, Sample
 from poscod.serve._model import Inputs, LoadedModel, ModelHolder, describe_rule
 from poscod.serve._plain import column, dumps, floats
 from poscod.serve._refusal import Refusal
-from poscod.serve._rows import Rows, join, parse_rows
+from poscod.serve._rows import Rows, first_gap, join, parse_rows
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
 from poscod.serve._watch import Watch
@@ -187,7 +187,9 @@ def _decide(model: POSCOD, loaded: LoadedModel, batches: Sequence[Rows]) -> Deci
         return model.decide(join(loaded.inputs, batches))
     except (PoscodError, ValueError, TypeError, KeyError) as error:
         sentence = str(error).strip().partition("\n")[0].partition(". ")[0][:300]  # some errors are essays
-        raise Refusal(422, f"The model refuses these rows: {sentence.rstrip('.')}.") from None
+        place = first_gap(batches[0], loaded.inputs) if len(batches) == 1 and "contains" in sentence else ""
+        told = f" ({place})" if place else ""
+        raise Refusal(422, f"The model refuses these rows: {sentence.rstrip('.')}{told}.") from None
 
 
 def _named(decisions: Decisions, inputs: Inputs) -> Decisions:
