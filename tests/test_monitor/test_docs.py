@@ -21,6 +21,7 @@ def test_every_finding_is_explained(code):
     assert re.search(rf"^### {anchor}$", text, re.M | re.I)
     section = " ".join(re.split(rf"^### {code}$", text, flags=re.M)[1].split("\n### ")[0].split())
     assert f"**{definition.title}** ({definition.severity})" in section
+    assert definition.meaning in section
     assert definition.severity in SEVERITIES
     assert definition.action.endswith(".")
 

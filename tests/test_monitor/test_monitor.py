@@ -68,7 +68,26 @@ def test_memory_is_bounded_and_late_rows_are_still_counted(reference, traffic):
     for day in np.unique(at)[::-1]:  # the clock goes backwards
         monitor.update(decisions[at == day], at[at == day])
     assert [w.start[:10] for w in monitor.windows()] == [f"2026-01-{d}" for d in range(22, 29)]
-    assert monitor.summary()["totals"] == {"decisions": len(decisions), "dropped": len(decisions) - 7 * 60}
+    totals = monitor.summary()["totals"]
+    assert (totals["decisions"], totals["dropped"], totals["kept"]) == (len(decisions), len(decisions) - 7 * 60, 7 * 60)
+    assert totals["accepted"] == sum(w.accepted for w in monitor.windows())
+
+
+def test_the_share_of_all_windows_is_that_of_one_wide_window(reference, traffic):
+    decisions, at = traffic
+    days, all_at_once = Monitor(reference).update(decisions, at), Monitor(reference, window=1e9)
+    all_at_once.update(decisions, np.zeros(len(decisions)))
+    (one,) = all_at_once.windows()
+    assert len(days.windows()) > 5
+    assert days.summary()["totals"]["pi"] == one.to_dict()["pi"]
+    assert days.summary()["totals"]["pi"]["low"] < np.mean([w.pi.estimate for w in days.windows()]) < one.pi.high
+    assert Monitor(reference).summary()["totals"] == {
+        "decisions": 0,
+        "dropped": 0,
+        "kept": 0,
+        "accepted": 0,
+        "pi": None,
+    }
 
 
 def test_an_empty_monitor_and_a_single_decision(reference, make_decisions):

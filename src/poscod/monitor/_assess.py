@@ -98,7 +98,8 @@ def facts(ledger: Ledger, reference: Reference, width: Width, max_age: float) ->
         need = math.ceil(4.0 * 1.96**2 * tpr.estimate * (1.0 - tpr.estimate) / WIDEST_TPR**2)
         yield Finding(
             "PSC007",
-            f"TPR is between {tpr.low:.3f} and {tpr.high:.3f}, from {reference.n_id} calibration rows: about {need} would do.",
+            f"TPR is between {tpr.low:.3f} and {tpr.high:.3f}, from {reference.n_id} calibration rows: about {need:,} would do. "
+            f"By default they are a quarter of the labelled rows ({4 * need:,}), with a network or a frozen classifier half ({2 * need:,}).",
             {"n_id": reference.n_id, "tpr_low": tpr.low, "tpr_high": tpr.high, "rows_needed": need},
         )
     order = ledger.order()

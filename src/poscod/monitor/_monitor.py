@@ -241,7 +241,7 @@ class Monitor:
         Returns
         -------
         summary : dict
-            Keys "reference", "parameters", "totals", "windows" and "findings".
+            Keys "reference", "parameters", "totals" (with the mean OOD share over the windows kept), "windows" and "findings".
         """
         rates = {
             "tpr": self.reference.tpr(self.level),
@@ -258,7 +258,7 @@ class Monitor:
                 "fingerprint": self.reference.fingerprint,
             },
             "parameters": {name: getattr(self, name) for name in _PARAMETERS},
-            "totals": {"decisions": self._ledger.total, "dropped": self._ledger.dropped()},
+            "totals": {"decisions": self._ledger.total, "dropped": self._ledger.dropped(), **self._overall()},
             "windows": [window.to_dict() for window in self.windows()],
             "findings": [finding.to_dict() for finding in self.findings()],
         }
@@ -381,6 +381,17 @@ class Monitor:
             best = best._replace(low=np.fmin(best.low, by_count.low), high=np.fmax(best.high, by_count.high))
         for w in range(len(cells)):
             yield self._interval(best, w), self._interval(by_count, w)
+
+    def _overall(self) -> dict[str, Any]:
+        """Return the mean OOD share of the windows that are kept: counts add up, and so do shares."""
+        windows = self._ledger.windows.values()
+        cells: Counts = np.asarray(sum((w["ratio"] for w in windows), start=np.zeros(1)), dtype=np.int64)
+        n = int(cells.sum())
+        if n == 0:
+            return {"kept": 0, "accepted": 0, "pi": None}
+        best, _ = next(self._estimate(cells[None, :]))
+        accepted = sum(int(w["label"][:-1].sum()) for w in windows)
+        return {"kept": n, "accepted": accepted, "pi": {k: None if v != v else v for k, v in best._asdict().items()}}
 
     def _interval(self, shares: Shares, w: int) -> Interval:
         return Interval(float(shares.estimate[w]), float(shares.low[w]), float(shares.high[w]), self.level)

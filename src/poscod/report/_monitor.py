@@ -161,19 +161,28 @@ def _words(summary: dict[str, Any], title: str) -> dict[str, Any]:
     if not windows:
         short = ["No decisions have been counted yet."]
     else:
-        last = windows[-1]
-        share = last["pi"]
-        known = share["estimate"] is not None
-        now = f"{fixed(100 * share['estimate'], 1)} % " if known else "an unknown share "
-        ends = f"({fixed(100 * share['low'], 1)} to {fixed(100 * share['high'], 1)} %) "
+        last, total = windows[-1], summary["totals"]
         short = [
-            f"In the last window, from {moment(last['start'])}, {now}{ends if known else ''}of {last['n']:,} inputs were OOD and "
-            f"{fixed(100 * last['accepted'] / last['n'], 1)} % were accepted."
+            f"Over all {len(windows):,} windows {_share(total['pi'], total['kept'])} on average and "
+            f"{fixed(100 * total['accepted'] / total['kept'], 1)} % were accepted."
         ]
+        if len(windows) > 1:
+            short.append(
+                f"In the last window, from {moment(last['start'])}, {_share(last['pi'], last['n'])} and "
+                f"{fixed(100 * last['accepted'] / last['n'], 1)} % were accepted."
+            )
     past = [f for f in summary["findings"] if not f["active"]]
     calm = "No alarm: nothing shows that the rule has stopped doing what it did."
     short.append((worst or past)[0]["sentence"] if worst or past else calm)
     return {"s": summary, "title": title, "short": short, "moment": moment, "windows": summary["windows"]}
+
+
+def _share(share: dict[str, Any], n: int) -> str:
+    """Return how many of n inputs were OOD, for people."""
+    if share["estimate"] is None:
+        return f"an unknown share of {n:,} inputs were OOD"
+    ends = f"{fixed(100 * share['low'], 1)} to {fixed(100 * share['high'], 1)} %"
+    return f"{fixed(100 * share['estimate'], 1)} % ({ends}) of {n:,} inputs were OOD"
 
 
 def moment(start: str | float) -> str:

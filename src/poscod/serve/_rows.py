@@ -106,10 +106,9 @@ def first_gap(rows: Rows, inputs: Inputs) -> str:
     for name, part in rows.parts.items():
         gaps = np.isfinite(part) if part.dtype.kind == "f" else np.array([cell is not None for cell in part.ravel()])
         for row, *column in np.argwhere(~gaps.reshape(part.shape))[:1].tolist():
-            known = inputs.logit_names if name == "logits" else inputs.names
+            known = (inputs.logit_names if name == "logits" else inputs.names) if column else (name,)
             number = column[0] if column else 0
-            label = name if not column else known[number] if known and number < len(known) else None
-            where = f"'{label}'" if label is not None else f"{number + 1} of {name}"
+            where = f"'{known[number]}'" if known and number < len(known) else f"{number + 1} of {name}"
             return f"row {row + 1}, column {where}"
     return ""
 
