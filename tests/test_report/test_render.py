@@ -212,3 +212,21 @@ def test_points_at_infinity_are_drawn_at_the_edge(case):
     model, rows = odd(case, "no ratio")
     found = summarise(model, **rows, explorer=False)["plane"]
     assert set(found["points"]["log_ratio"]) == {found["window"][0]}
+
+
+def test_lines_that_break_off_are_explained():
+    rare = fitted("rare")
+    for ood, unlabelled in ((None, rare.X_unlabeled), (rare.X_ood, rare.X_unlabeled), (None, None)):
+        found = summarise(rare.model, X=rare.X, y=rare.y, X_ood=ood, X_unlabeled=unlabelled, explorer=False)
+        free = ood is None and unlabelled is not None
+        assert ('id="breaks"' in render_html(found)) == free
+        assert not free or None in found["curves"]["risk"]
+
+
+def test_numbers_of_an_axis_do_not_lie_under_its_title():
+    for top in (1.0, 0.2, 0.012, 0.0004):
+        chart = frame(0.0, 1.0, 0.0, top, "x", "y")
+        widest = max(len(tick["label"]) for tick in chart["y"]["ticks"])
+        # The title takes 4 to 17 of the left margin, a digit at most 7.5 and the gap to the frame 7.
+        assert chart["box"]["left"] - 7 - 7.5 * widest >= 17
+        assert chart["axes"][0].start == chart["box"]["left"]

@@ -16,6 +16,7 @@ from poscod.report._words import GROUP_NAMES, RULE_NAMES
 
 WIDTH, HEIGHT = 480, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 46
+_LETTER = 8
 
 
 class Axis(NamedTuple):
@@ -63,12 +64,14 @@ def frame(low_x: float, high_x: float, low_y: float, high_y: float, x: str, y: s
         high_x = low_x + 1.0
     if high_y <= low_y:
         high_y = low_y + 1.0
-    across = Axis(low_x, high_x, _LEFT, WIDTH - _RIGHT)
     up = Axis(low_y, high_y, HEIGHT - _BOTTOM, _TOP)
+    # Long numbers push the frame to the right, so that they do not lie under the axis title.
+    left = _LEFT + _LETTER * max(0, max((len(tick["label"]) for tick in up.ticks()), default=0) - 3)
+    across = Axis(low_x, high_x, left, WIDTH - _RIGHT)
     return {
         "width": WIDTH,
         "height": HEIGHT,
-        "box": {"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM},
+        "box": {"left": left, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM},
         "x": {"label": x, "ticks": across.ticks()},
         "y": {"label": y, "ticks": up.ticks()},
         "axes": (across, up),

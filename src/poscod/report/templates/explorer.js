@@ -171,7 +171,8 @@
     }
     const { line, beta } = current;
     byId("line").textContent = line === null ? "" :
-      `Accept where ${beta === Infinity ? "g" : "r + βg"} ≤ λ: β = ${general(beta)}, λ = ${general(line.lambda)}, τ = ${general(line.tau)} at ties.`;
+      `Accept where ${beta === Infinity ? "g" : "r + βg"} ≤ λ: β = ${general(beta)}, λ = ${general(line.lambda)}. ` +
+      (line.tau === 1 ? "" : `Inputs with exactly this score are all accepted; the optimal rule would accept a share τ = ${general(line.tau)} of them.`);
     byId("line").dataset.threshold = line === null ? "" : String(line.lambda);
     byId("line").dataset.tau = line === null ? "" : String(line.tau);
     byId("infeasible").hidden = line !== null;
