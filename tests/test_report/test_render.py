@@ -111,7 +111,7 @@ def test_headline_is_plain(summary):
 def test_words_of_checks(summary):
     assert ratio_words(None)[0].startswith("No unlabelled rows")
     found = dict(summary["ratio"], diagnosis=dict(summary["ratio"]["diagnosis"], findings=["few_ood_rows"]))
-    assert "Fewer than 30" in ratio_words(found)[-1]
+    assert "fewer than 30" in ratio_words(found)[-1]
     off = dict(summary["reliability"], mean_risk=0.1, mean_loss=0.3, p_value=1e-9)
     assert "too low" in risk_words(off, 0.95)[0]
     assert "too high" in risk_words(dict(off, mean_risk=0.5), 0.95)[0]
