@@ -13,18 +13,21 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 import poscod.ratio
 from poscod import POSCOD, Activations, persist
@@ -456,6 +459,17 @@ def test_untrusted_types_are_named_all_at_once(models, tmp_path):
         load(tmp_path / "m.poscod", trusted=TREES[:1])
     assert caught.value.types == TREES[1:]
     load(tmp_path / "m.poscod", trusted=caught.value.types + TREES[:1])
+
+
+def test_pipelines_of_data_frames_need_no_list(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, np.nan, 3.0, 4.0], "b": ["x", "y", "x", "y"]})
+    numbers = make_column_selector(dtype_include="number")
+    prepare = make_column_transformer((SimpleImputer(), numbers), (OneHotEncoder(), ["b"]))
+    classifier = make_pipeline(prepare, LogisticRegression()).fit(frame, [0, 1, 0, 1])
+    save(POSCOD(FrozenEstimator(classifier)), tmp_path / "m.poscod")
+    back = load(tmp_path / "m.poscod").classifier.estimator
+    np.testing.assert_array_equal(back.predict_proba(frame), classifier.predict_proba(frame))
+    assert back[0].transformers_[0][1]._fit_dtype == np.dtype(float)
 
 
 class Classifier(GaussianNB):

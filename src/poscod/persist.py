@@ -52,6 +52,9 @@ _MEMBER = re.compile(r"state\.json|arrays/\d+\.npy|foreign/\d+\.skops")
 # Sparse matrices inside skops files are compressed; honest ones shrink by less than this.
 _SPARSE_RATIO = 200
 _EXTRA = "persist"
+# Harmless types that skops leaves to its caller, in nearly every pipeline for data frames: numpy.dtype is taken from an empty array (what is
+# in that array is checked by itself), and a column selector is a pattern and names of types, set as attributes.
+_HARMLESS = frozenset({"numpy.dtype", "sklearn.compose._column_transformer.make_column_selector"})
 
 
 class UntrustedTypesError(ModelFileError):
@@ -135,7 +138,7 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) ->
     path : str or path-like
         File written by `save`.
     trusted : sequence of str or type, default=()
-        Types of other libraries to accept beside those that skops trusts (most of scikit-learn, numpy and scipy); full names
+        Types of other libraries to accept beside those that skops trusts (most of scikit-learn, numpy and scipy) and numpy.dtype; full names
         such as "sklearn.tree._tree.Tree". They matter only in files that hold estimators of other libraries.
 
     Returns
@@ -155,6 +158,7 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) ->
     if isinstance(trusted, (str, type, bool)) or not all(isinstance(item, (str, type)) for item in trusted):
         raise InvalidInputError(f"trusted must be a list of types or of their full names, got {trusted!r}.")
     names = [item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted]
+    names += sorted(_HARMLESS - set(names))
     source = Path(path)
     with source.open("rb") as file, _sentences(source):
         archive = _open(file)

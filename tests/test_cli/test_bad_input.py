@@ -96,7 +96,11 @@ BAD = {
     "at: budget out of range": (None, [*AT, "--budget", "1"], r"--budget must be a number in \[0, 1\), got 1"),
     "at: budget and bound": (None, [*AT, "--budget", "0.1", "--max-error", "0.1"], "not allowed with"),
     "at: delta alone": (None, [*AT, "--alpha", "0.2", "--delta", "0.1"], "--delta belongs to --max-error"),
-    "at: bound out of reach": (None, [*AT, "--max-error", "0.0001"], "no tested threshold"),
+    "at: bound out of reach": (
+        None,
+        [*AT, "--max-error", "0.0001"],
+        "raise --max-error or --delta, or fit with more labelled rows",
+    ),
     "at: delta out of range": (None, [*AT, "--max-error", "0.1", "--delta", "0"], "--delta must be a number"),
     "at: unknown loss": (None, [*AT, "--loss", "absolut"], "did you mean 'absolute'"),
     "at: output is the model": (None, [*AT[:-1], "model.poscod", "--alpha", "0.1"], "is also an input"),
@@ -120,7 +124,7 @@ BAD = {
     "too few rows for a guarantee": (
         None,
         [*FIT, "--threshold", "guaranteed", "--tpr-min", "0.99"],
-        "held-out ID rows",
+        "needs at least 299 held-out labelled rows, got 120: add labelled rows, .* --calibration 0.8, lower --tpr-min or raise --delta",
     ),
     "reject label is a class": (None, [*FIT, "--reject-label", "cat"], "must be none of the classes, got 'cat'"),
     "reject label of another type": (
@@ -212,7 +216,17 @@ BAD = {
     "NaN": (
         lambda f: write_table(f / "labelled.csv", spoiled("labelled", "größe", 17, np.nan)),
         FIT,
-        "a gap or NaN at row 18",
+        "column 'größe' of labelled.csv has one gap .it is at row 18.: fill it in all tables, or leave .* with --exclude 'größe'",
+    ),
+    "several gaps": (
+        _write("unlabelled", width=np.where(np.arange(SIZES["unlabelled"]) % 9 == 4, np.nan, 1.0)),
+        FIT,
+        "column 'width' of unlabelled.csv has 27 gaps .first at row 5.: fill them in all tables",
+    ),
+    "too few rows for the ratio": (
+        lambda f: write_table(f / "labelled.csv", {k: v[:60] for k, v in table("labelled").items()}),
+        FIT,
+        "the ratio needs at least 20 labelled rows of its own and 20 unlabelled rows, got 1. and 240 .*--calibration 0.8",
     ),
     "infinity": (
         lambda f: write_table(f / "unlabelled.csv", spoiled("unlabelled", "width", 3, np.inf)),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from poscod.cli._notes import SEPARATES, column_notes, sample_columns
+from poscod.cli._words import in_shell_words
 from test_cli._world import SIZES, WORLD, columns_of, write_table
 
 FAST = ["--ratio", "linear"]
@@ -93,3 +95,49 @@ def test_nearly_all_strangers_is_said(notes):
         "nearly all traffic is called OOD: something other than strangers differs between the two tables; see "
         "docs/what-can-go-wrong.md."
     ]
+
+
+def test_a_class_that_is_rarer_is_named(notes):
+    """The classes are 240 and 240 of the labelled rows, and 220 and 20 of the traffic: no stranger among them."""
+    X, y = WORLD.sample_id(2000, random_state=8)
+    chosen = np.r_[np.flatnonzero(y == 0)[:220], np.flatnonzero(y == 1)[:20]]
+    found = notes(unlabelled={"größe": X[chosen, 0], "width": X[chosen, 1]})
+    assert len(found) == 1
+    assert found[0].startswith("the mix of classes differs between the two tables (where the answer is sure, class '")
+    assert found[0].endswith("If so, draw the labelled rows in the mix of the traffic: more rows do not help.")
+
+
+def test_strangers_far_beyond_one_class_are_no_mix_of_classes(notes):
+    """They are answered 'dog' with confidence; g tells them from dogs."""
+    X, _ = WORLD.sample_id(240, random_state=9)
+    X[::4] = np.array([9.0, 0.0]) + np.random.default_rng(9).normal(size=(60, 2))
+    assert not any("mix of classes" in note for note in notes(unlabelled={"größe": X[:, 0], "width": X[:, 1]}))
+
+
+def test_traffic_without_strangers_is_told_in_rows_and_options(shell, notes, tmp_path):
+    X, _ = WORLD.sample_id(240, random_state=10)
+    found = notes(unlabelled={"größe": X[:, 0], "width": X[:, 1]})
+    assert re.fullmatch(
+        r"the traffic cannot be told from the labelled rows \(p = 0\.\d\d\): no strangers, or too few rows\. 120 rows on each side show a "
+        r"share of 0\.\d+ at best; a share of 0\.\d+ needs \d+\.",
+        found[0],
+    )
+    assert found[1] == "the ratio sees about 120 of your 480 labelled rows; --calibration 0.8 gives it more."
+    assert len(found) == 2
+    files = [tmp_path / "labelled.csv", tmp_path / "unlabelled.csv"]
+    run = shell("fit", *files, "--target", "animal", "-o", tmp_path / "m.poscod")
+    assert "among the unlabelled rows: not shown (0.0 %).\n" in run.out
+
+
+def test_a_share_that_linear_leaves_open_points_to_strong(notes):
+    m = SIZES["unlabelled"]
+    found = notes(
+        *FAST,
+        labelled={"t": np.linspace(0, 1, SIZES["labelled"]) ** 2},
+        unlabelled={"t": 9 + np.linspace(0, 1, m) ** 2},
+    )
+    assert "these rows do not determine the share of OOD inputs with --ratio linear: use --ratio strong." in found
+
+
+def test_other_sentences_stay_as_they_are():
+    assert in_shell_words("nothing to say about X_id") == "nothing to say about X_id"

@@ -11,6 +11,7 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import argparse
+import shlex
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,13 +22,14 @@ from numpy.typing import NDArray
 
 from poscod._validation import check_choice
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, reject_label_of
-from poscod.cli._columns import Table, listed
+from poscod.cli._columns import Rows, Table, listed
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import Inputs, add_input_options
 from poscod.cli._models import promise, rule_words
 from poscod.cli._notes import Sampled, column_notes, sample_columns, share_notes
 from poscod.cli._tables import check_output, open_table
+from poscod.cli._words import in_shell_words
 from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError, PoscodWarning
 
@@ -129,7 +131,20 @@ def _read(table: Table, inputs: Inputs) -> tuple[Any, dict[str, Sampled]]:
     """Return the input of a model for all rows of a table, and some values of its columns."""
     inputs.check(table)
     block = table.read(inputs.names)
+    _refuse_gaps(block, inputs)
     return inputs.rows(block), sample_columns(block, inputs.features)
+
+
+def _refuse_gaps(block: Rows, inputs: Inputs) -> None:
+    """Refuse features with gaps, counting them and naming the option that leaves them out."""
+    for name in inputs.features:
+        values = block[name]
+        if values.ndim == 1 and values.dtype.kind == "f" and (gaps := np.flatnonzero(np.isnan(values))).size:
+            what = f"{gaps.size:,} gaps (first" if gaps.size > 1 else "one gap (it is"
+            raise InvalidInputError(
+                f"column '{name}' of {block.source} has {what} at row {gaps[0] + 1}): fill {'them' if gaps.size > 1 else 'it'} in all "
+                f"tables, or leave the column out with --exclude {shlex.quote(name)}."
+            )
 
 
 def _run_dask(args: argparse.Namespace, console: Console, classifier: Any, ratio: Any, cluster: Any) -> None:
@@ -177,8 +192,8 @@ def _finish(
 ) -> None:
     """Save the model and tell what was learned."""
     model.columns_ = inputs.record()
-    warned = [str(w.message) for w in caught if issubclass(w.category, PoscodWarning)]
-    found = [*notes, *warned, *share_notes(model)]
+    warned = [in_shell_words(str(w.message)) for w in caught if issubclass(w.category, PoscodWarning)]
+    found = [*notes, *warned, *share_notes(model, _classes(model.classes_, inputs), n[0])]
     document = _document(model, inputs, n, args) | {"ignored": inputs.ignored(labelled)}
     model.save(args.output)
     console.answer({**document, "warnings": found}, *_story(model, document, found))
@@ -231,6 +246,13 @@ def _document(model: POSCOD, inputs: Inputs, n: tuple[int, int], args: argparse.
     }
 
 
+def _share_words(model: POSCOD, share: dict[str, Any]) -> str:
+    """Say the estimated share, or that none was shown."""
+    if not getattr(model.ratio_, "gate_open_", True):
+        return f"not shown ({percent(share['estimate'])})"
+    return f"{percent(share['estimate'])} (95 % interval {percent(share['low'])} to {percent(share['high'])})"
+
+
 def _story(model: POSCOD, document: dict[str, Any], found: list[str]) -> list[str]:
     share, inputs = document["ood_share"], document["features"] + document["logits"]
     classifier = "its logits are given" if document["logits"] else "a classifier was trained"
@@ -238,8 +260,7 @@ def _story(model: POSCOD, document: dict[str, Any], found: list[str]) -> list[st
     return [
         f"Read {document['labelled']['rows']:,} labelled rows of {len(document['classes'])} classes and "
         f"{document['unlabelled']['rows']:,} unlabelled rows; {len(inputs)} input column{'s' * (len(inputs) != 1)}, {classifier}.{ignored}",
-        f"Estimated share of OOD inputs among the unlabelled rows: {percent(share['estimate'])} (95 % interval {percent(share['low'])} to "
-        f"{percent(share['high'])}).",
+        f"Estimated share of OOD inputs among the unlabelled rows: {_share_words(model, share)}.",
         f"Rule: {rule_words(model)}",
         document["promise"],
         *(f"Note: {text}" for text in found),

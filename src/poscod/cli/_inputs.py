@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod._optional import require
 from poscod.activations import Activations
+from poscod.cli._arrow import GAPS
 from poscod.cli._columns import Rows, Table, listed
 from poscod.exceptions import InvalidInputError
 from poscod.persist import ModelFileError
@@ -85,6 +87,8 @@ class Inputs:
         Columns with the class and with the name of each row; empty where there is none.
     n_features, n_logits : int, default=0
         Numbers per row, which lists could change; 0 where nothing has been read yet.
+    frame : bool, default=False
+        Whether the model was fitted in Python on a data frame: it gets one, with gaps and texts, and its pipeline decides.
     """
 
     features: tuple[str, ...] = ()
@@ -96,6 +100,7 @@ class Inputs:
     id: str = ""
     n_features: int = 0
     n_logits: int = 0
+    frame: bool = False
 
     @classmethod
     def choose(cls, args: argparse.Namespace, table: Table) -> Inputs:
@@ -151,8 +156,10 @@ class Inputs:
             features = ("features",) if "features" in table.columns else ()
             return cls(features, ("logits",), n_logits=len(model.classes_))
         known = getattr(model, "feature_names_in_", None)
-        names = [name for name in table.columns if _is_feature(table, name)] if known is None else known
-        return cls(tuple(str(name) for name in names), n_features=model.n_features_in_)
+        if known is not None:
+            return cls(tuple(str(name) for name in known), frame=True)
+        names = [name for name in table.columns if _is_feature(table, name)]
+        return cls(tuple(names), n_features=model.n_features_in_)
 
     def record(self) -> dict[str, Any]:
         """Return a plain dictionary for the model file."""
@@ -178,7 +185,9 @@ class Inputs:
             )
 
     def rows(self, block: Rows) -> Any:
-        """Return the input of a model for a block of rows: a matrix, or `Activations` with an outside classifier."""
+        """Return the input of a model for a block of rows: a matrix, a data frame, or `Activations` with an outside classifier."""
+        if self.frame:
+            return _frame(block, self.features)
         features = self._matrix(block, self.features, self.n_features, "features")
         if not self.logits:
             return features
@@ -236,6 +245,21 @@ class Inputs:
     def names_of(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Return labels as people know them: the names of the classes where the model knows codes."""
         return np.asarray(self.classes)[labels] if self.classes else labels
+
+
+def _frame(block: Rows, names: Sequence[str]) -> Any:
+    """Return columns as a data frame, gaps as NaN or None; an empty or NA cell of a CSV file is a gap among texts, too."""
+    pandas = require("pandas", extra="files", feature="Reading rows for a model that was fitted on a data frame")
+    columns: dict[str, Any] = {}
+    for name in names:
+        values = block[name]
+        if values.dtype.kind in "UO":
+            gaps = {None, *GAPS} if str(block.source).lower().endswith(".csv") else {None}
+            cells = [None if value in gaps else value for value in values.tolist()]
+            empty = all(value is None for value in cells)
+            values = np.full(len(cells), np.nan) if empty else np.array(cells, dtype=object)
+        columns[name] = values if values.ndim == 1 else list(values)
+    return pandas.DataFrame(columns)
 
 
 def _is_feature(table: Table, name: str) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from poscod.cli._words import in_shell_words
 from poscod.exceptions import PoscodError, PoscodWarning
 
 COMMANDS: dict[str, str] = {
@@ -114,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except PoscodError as error:
-            return _fail(args, str(error), 2)
+            return _fail(args, in_shell_words(str(error)), 2)
         except OSError as error:
             return _fail(args, os_sentence(error), 2)
         except MemoryError:
@@ -122,6 +123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return _fail(args, "interrupted; no unfinished file was left.", 130)
         except Exception as error:
+            if isinstance(error, ValueError) and _passed("sklearn", error):  # its estimators judge the user's rows
+                reason = str(error).strip().partition("\n")[0].rstrip(".:")
+                return _fail(args, f"the classifier of the model refuses these rows: {reason}.", 2)
             return _fail(args, f"{type(error).__name__}: {error} (a fault of poscod; --debug shows where)", 1)
     return 0
 
@@ -140,6 +144,12 @@ def _hint(parser: argparse.ArgumentParser, command: argparse.ArgumentParser, unk
         return f" ({name} is part of the model: `poscod at` changes it)"
     owners = [f"`{other.prog}`" for other in commands.values() if name in other._option_string_actions]
     return f" ({name} is an option of {', '.join(owners)})" if owners else ""
+
+
+def _passed(package: str, error: Exception) -> bool:
+    """Tell whether an error has passed through a package on its way here."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(str(frame.f_globals.get("__name__", "")).partition(".")[0] == package for frame in frames)
 
 
 def os_sentence(error: OSError) -> str:

@@ -8,14 +8,16 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod._inputs import NetworkHead
 from poscod.cli._console import percent
 from poscod.metrics import auroc
+from poscod.ratio._diagnose import class_mix
 
 SEPARATES = 0.98
 """AUROC of one column between the two tables from which on it is named.
@@ -25,6 +27,10 @@ Strangers alone reach it only where they are nearly all of the traffic: with a s
 """
 NEARLY_ALL = 0.8
 """Estimated OOD share from which on something else than strangers is likely."""
+# A class that is more frequent in the traffic makes its rows denser by at most about this factor; strangers go far beyond.
+_MORE_FREQUENT = 5.0
+# Share of held-out rows from which on the advice to hold out more is idle.
+_MUCH_HELD = 0.7
 # Values of a column that are compared: enough for two decimals of AUROC.
 _COMPARED = 10_000
 
@@ -107,34 +113,80 @@ def column_notes(known: Mapping[str, Sampled], traffic: Mapping[str, Sampled]) -
     return notes
 
 
-def share_notes(model: Any) -> list[str]:
+def share_notes(model: Any, classes: Sequence[Any], n_labelled: int) -> list[str]:
     """Say what is doubtful about the estimated OOD share; more is checked by `poscod evaluate` on fresh traffic.
 
     Parameters
     ----------
     model : POSCOD
         Fitted.
+    classes : sequence
+        Names of the classes.
+    n_labelled : int
+        Labelled rows that were given.
 
     Returns
     -------
     notes : list of str
     """
-    if model.ratio_ is None or not getattr(model.ratio_, "gate_open_", True):
+    if model.ratio_ is None:
         return []
+    if not getattr(model.ratio_, "gate_open_", True):
+        return _seen_rows(model, n_labelled)
     if model.ood_prior_ > NEARLY_ALL:
         return [
             "nearly all traffic is called OOD: something other than strangers differs between the two tables; see "
             "docs/what-can-go-wrong.md."
         ]
+    if found := mix_notes(model, classes):
+        return found  # more rows would not help
     low, high = model.ratio_.ood_prior_interval(0.95)
-    found = []
     if low == 0.0:
-        found.append(
+        return [
             "the share is uncertain (its interval starts at 0); the rule is used all the same. More rows narrow it: "
             "docs/how-much-data.md."
-        )
-    elif high - low > 0.5:
-        found.append(
-            f"the share of OOD inputs is hardly known ({percent(low)} to {percent(high)}): add unlabelled rows."
-        )
-    return found
+        ]
+    if high - low > 0.5:
+        return [f"the share of OOD inputs is hardly known ({percent(low)} to {percent(high)}): add unlabelled rows."]
+    return []
+
+
+def mix_notes(model: Any, classes: Sequence[Any]) -> list[str]:
+    """Name the class whose share differs most between the tables, where the mix of classes differs at all.
+
+    Parameters
+    ----------
+    model : POSCOD
+        Fitted.
+    classes : sequence
+        Names of the classes.
+
+    Returns
+    -------
+    notes : list of str
+        At most one. Rows that g calls far more likely in the traffic are no members of a class that is just more frequent.
+    """
+    kept, pi = model.calibration_, model.ood_prior_
+    sides = []
+    for logits, log_ratio in ((kept.logits, kept.log_ratio), (kept.traffic_logits, kept.traffic_log_ratio)):
+        density = 1.0 - pi + pi * np.exp(np.minimum(log_ratio, 300.0)) if pi > 0.0 else np.ones(len(logits))
+        sides.append(logits[density <= _MORE_FREQUENT])
+    mix = class_mix(*sides)
+    if mix is None or not mix.differs:
+        return []
+    k = int(np.argmax(np.abs(mix.known - mix.traffic)))
+    return [
+        f"the mix of classes differs between the two tables (where the answer is sure, class '{classes[k]}' is "
+        f"{percent(mix.known[k])} of the labelled rows and {percent(mix.traffic[k])} of the traffic): part of the OOD share may be that. "
+        "If so, draw the labelled rows in the mix of the traffic: more rows do not help."
+    ]
+
+
+def _seen_rows(model: Any, n_labelled: int) -> list[str]:
+    """Say how many of the labelled rows the ratio has seen, where that can be changed."""
+    held = model.calibration
+    if isinstance(held, int) or isinstance(model.classifier_, NetworkHead) or held > _MUCH_HELD:
+        return []
+    return [
+        f"the ratio sees about {round(n_labelled * held / 2):,} of your {n_labelled:,} labelled rows; --calibration 0.8 gives it more."
+    ]

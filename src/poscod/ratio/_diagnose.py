@@ -9,7 +9,7 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import warnings
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from scipy.special import expit, logit
@@ -251,9 +251,9 @@ def _check_network(rows_id: Rows, rows_u: Rows, posterior: Floats, found: Diagno
     """Look for training rows among the ID rows and for a shift of the class mix."""
     assert rows_id.logits is not None
     assert rows_u.logits is not None
-    doubt_id, doubt_u = (np.exp(logit_evidence(logits)[:, 2]) for logits in (rows_id.logits, rows_u.logits))
     if rows_id.labels is not None and (rows_id.labels >= 0).all():
         wrong = int(np.sum(np.asarray(rows_id.logits).argmax(axis=1) != rows_id.labels))
+        doubt_u = np.exp(logit_evidence(rows_u.logits)[:, 2])
         expected = float(np.average(doubt_u, weights=np.maximum(1.0 - posterior, 1e-12)))
         if (
             wrong < 0.25 * expected * len(rows_id)
@@ -266,21 +266,11 @@ def _check_network(rows_id: Rows, rows_u: Rows, posterior: Floats, found: Diagno
                 SeenByClassifierWarning,
                 stacklevel=3,
             )
-    classes = rows_id.logits.shape[1]
-    cut = float(np.median(doubt_id))
-    counts = np.stack(
-        [
-            np.bincount(np.asarray(rows.logits)[doubt <= cut].argmax(axis=1), minlength=classes)
-            for rows, doubt in ((rows_id, doubt_id), (rows_u, doubt_u))
-        ]
-    )
-    seen = counts[:, counts.sum(axis=0) > 0]
-    if seen.shape[1] < 2 or (seen.sum(axis=1) == 0).any():
+    mix = class_mix(rows_id.logits, rows_u.logits)
+    if mix is None:
         return
-    mix = seen / seen.sum(axis=1, keepdims=True)
-    shift = float(0.5 * np.abs(mix[0] - mix[1]).sum())
-    found["class_shift"] = shift
-    if shift > SHIFT and chi2_contingency(seen).pvalue < P_LIMIT:
+    found["class_shift"] = shift = mix.shift
+    if mix.differs:
         found["findings"].append("class_prior_shift")
         warnings.warn(
             f"The mix of confidently predicted classes differs between X_id and X_unlabeled (total variation "
@@ -288,3 +278,65 @@ def _check_network(rows_id: Rows, rows_u: Rows, posterior: Floats, found: Diagno
             ClassPriorShiftWarning,
             stacklevel=3,
         )
+
+
+class ClassMix(NamedTuple):
+    """Shares of classes among confidently answered rows.
+
+    Attributes
+    ----------
+    known, traffic : ndarray of shape (K,)
+        Of ID rows and of unlabelled rows.
+    shift : float
+        Total variation between the two.
+    p_value : float
+        Of the hypothesis that they are the same.
+    """
+
+    known: Floats
+    traffic: Floats
+    shift: float
+    p_value: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether this is a shift and not a flicker."""
+        return self.shift > SHIFT and self.p_value < P_LIMIT
+
+
+def class_mix(logits_id: Any, logits_u: Any) -> ClassMix | None:
+    """Compare the mix of predicted classes where both sides are confident.
+
+    Parameters
+    ----------
+    logits_id, logits_u : array-like of shape (n, K)
+        Of ID rows and of unlabelled rows.
+
+    Returns
+    -------
+    mix : ClassMix or None
+        None where a side has no confident row, or all are of one class.
+
+    Examples
+    --------
+    >>> logits = np.array([[4.0, 0.0], [0.0, 4.0]])
+    >>> class_mix(np.repeat(logits, [50, 50], axis=0), np.repeat(logits, [90, 10], axis=0)).differs
+    True
+    """
+    sides = [np.asarray(logits) for logits in (logits_id, logits_u)]
+    doubts = [np.exp(logit_evidence(logits)[:, 2]) for logits in sides]
+    if not all(len(doubt) for doubt in doubts):
+        return None
+    cut = float(np.median(doubts[0]))
+    classes = sides[0].shape[1]
+    counts = np.stack(
+        [
+            np.bincount(logits[doubt <= cut].argmax(axis=1), minlength=classes)
+            for logits, doubt in zip(sides, doubts, strict=True)
+        ]
+    )
+    seen = counts[:, counts.sum(axis=0) > 0]
+    if seen.shape[1] < 2 or (seen.sum(axis=1) == 0).any():
+        return None
+    known, traffic = counts / counts.sum(axis=1, keepdims=True)
+    return ClassMix(known, traffic, float(0.5 * np.abs(known - traffic).sum()), float(chi2_contingency(seen).pvalue))
