@@ -32,7 +32,7 @@ def test_curl_lines(serve, tmp_path):
     model.columns_ = {"features": names, "logits": [], "probabilities": False, "table": False, "classes": [], "n_features": 64, "n_logits": 0}  # fmt: skip
     model.save(tmp_path / "model.poscod")
     (tmp_path / "demo-output").mkdir()
-    table = [names, *digits.log[:5].astype(str).tolist()]
+    table = [names, *digits.log[:100].astype(str).tolist()]
     (tmp_path / "demo-output" / "new.csv").write_text("\n".join(",".join(line) for line in table) + "\n")
     running = serve(tmp_path / "model.poscod")
     assert sum(line.startswith("curl ") for line in LINES) >= 8
