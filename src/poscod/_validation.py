@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -250,10 +250,33 @@ def check_choice(value: Any, name: str, choices: Mapping[str, T]) -> T:
     if isinstance(value, str) and value in choices:
         return choices[value]
     listed = ", ".join(repr(key) for key in sorted(choices))
-    near = difflib.get_close_matches(value, list(choices), n=1) if isinstance(value, str) else []
+    near = nearest(value, choices) if isinstance(value, str) else None
     raise InvalidInputError(
-        f"{name} must be one of {listed}, got {value!r}{f': did you mean {near[0]!r}?' if near else '.'}"
+        f"{name} must be one of {listed}, got {value!r}{f': did you mean {near!r}?' if near else '.'}"
     )
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that was probably meant, whatever its case.
+
+    Parameters
+    ----------
+    name : str
+    names : iterable of str
+        Names that there are.
+
+    Returns
+    -------
+    near : str or None
+
+    Examples
+    --------
+    >>> nearest("WIDHT", ["height", "width"]), nearest("colour", ["height", "width"])
+    ('width', None)
+    """
+    lower = {other.lower(): other for other in names}
+    near = difflib.get_close_matches(name.lower(), list(lower), n=1)
+    return lower[near[0]] if near else None
 
 
 def check_labels(values: ArrayLike, name: str, n_classes: int, *, n: int | None = None) -> NDArray[np.int64]:

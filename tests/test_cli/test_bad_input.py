@@ -180,6 +180,38 @@ BAD = {
     ),
     # columns
     "missing target": (None, [*FIT[:4], "species", *FIT[5:]], "has no column 'species'"),
+    "misspelt target": (
+        None,
+        [*FIT[:4], "Anmal", *FIT[5:]],
+        "has no column 'Anmal': did you mean 'animal'. It has 'row', 'größe', 'width', 'animal'.",
+    ),
+    "misspelt id": (None, [*FIT, "--id", "rov"], "did you mean 'row'"),
+    "misspelt exclude": (None, [*FIT, "--exclude", "widht"], "no column that matches 'widht': did you mean 'width'"),
+    "misspelt time": (
+        None,
+        ["monitor", "model.poscod", "log.csv", "--time", "rows"],
+        "has no column 'rows': did you mean 'row'",
+    ),
+    "swapped tables": (
+        None,
+        ["fit", "unlabelled.csv", "labelled.csv", *FIT[3:]],
+        "unlabelled.csv has no column 'animal', and labelled.csv has it: the labelled table comes first",
+    ),
+    "table before the model": (
+        None,
+        ["predict", "ood.csv", "model.poscod", "-o", "out.csv"],
+        "ood.csv is a table, not a model: the model file comes first",
+    ),
+    "semicolons": (
+        lambda f: (f / "labelled.csv").write_text("größe;width;animal\n1,5;2,5;cat\n"),
+        FIT,
+        "labelled.csv seems to be separated by ';': poscod reads commas",
+    ),
+    "tabs": (
+        lambda f: (f / "unlabelled.csv").write_text("größe\twidth\n1.5\t2.5\n"),
+        FIT,
+        "unlabelled.csv seems to be separated by tabs: poscod reads commas",
+    ),
     "missing id": (None, [*FIT, "--id", "name"], "has no column 'name'"),
     "glob without a match": (None, [*FIT, "--features", "f_*"], "no column that matches 'f_\\*'"),
     "duplicate columns": (_duplicate, FIT, "several columns of the name 'größe'"),
@@ -302,7 +334,7 @@ BAD = {
     "column missing in new rows": (
         _write("ood", width=None, Width=columns_of("ood")["width"]),
         PREDICT,
-        "lacks the column 'width' that the model reads; it has 'Width', which the model does not use",
+        r"lacks the column 'width' that the model reads \(is it 'Width' there\?\); it has 'Width', which the model does not use",
     ),
     "text in new rows": (
         _write("ood", width=np.repeat("wide", SIZES["ood"])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -31,7 +32,8 @@ def test_two_tables_to_decisions(shell, tables, tmp_path, suffix):
     lines = fit.out.splitlines()
     unused = ["'features'"] * (suffix != ".csv") + ["'logit_cat'", "'logit_dog'", "'code'"]
     assert lines[0] == (
-        "Read 480 labelled rows of 2 classes and 240 unlabelled rows; 2 input columns, a classifier was trained. "
+        "Read 480 labelled rows of 2 classes and 240 unlabelled rows; 2 input columns ('größe', 'width'), a classifier was "
+        "trained. "
         f"Not used: {', '.join(unused)}."
     )
     assert lines[1].startswith("Estimated share of OOD inputs among the unlabelled rows: ")
@@ -203,7 +205,8 @@ def test_a_classifier_that_lives_elsewhere(shell, tables, tmp_path, option, targ
     words = ["--target", target, option, glob, *classes, "--embedding", "features", *FAST, "-o", tmp_path / "m.poscod"]
     run = shell("fit", files["labelled"], files["unlabelled"], *words)
     assert run.code == 0, run.err
-    assert "its logits are given" in run.out
+    outside = "logits" if option == "--logits" else "probabilities"
+    assert f"; 2 features ('features') and 2 {outside}; no classifier is trained." in run.out
     assert shell("predict", tmp_path / "m.poscod", files["ood"], "-o", tmp_path / "out.parquet").code == 0
     rows = open_table(tmp_path / "out.parquet").read()
     names = ["0", "1"] if target == "code" else ["cat", "dog"]
@@ -253,14 +256,18 @@ def test_logits_as_one_column_of_lists(shell, tmp_path):
 def test_types_that_are_not_trusted_are_named_with_their_option(shell, tables, tmp_path, classifier):
     model = tmp_path / "m.poscod"
     words = ["--classifier", classifier, "--ratio", "linear", "-o", model]
-    assert shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, *words).code == 0
+    fit = shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, *words)
+    assert fit.code == 0
+    note = re.search(r"Note: commands that read this model need ((?:--trust \S+ )+)\(", fit.out)
     predict = ["predict", model, f"{tables}/ood.csv", "-o", tmp_path / "out.csv"]
     run = shell(*predict)
     if classifier == "naive_bayes":
         assert run.code == 0
+        assert note is None
         return
     assert run.code == 2
     options = run.err[run.err.index("--trust") :].split()
+    assert note[1].split() == options
     assert shell(*predict, *options).code == 0
 
 
@@ -286,6 +293,40 @@ def test_models_saved_from_python(shell, tmp_path):
     network(ood).save(tmp_path / "new.npz")
     assert shell("predict", tmp_path / "net.poscod", tmp_path / "new.npz", "-o", tmp_path / "c.npz").code == 0
     assert list(open_table(tmp_path / "c.npz").columns) == ["features", "logits", *ADDED]
+
+
+def test_columns_of_the_traffic_alone_are_named(shell, tables, tmp_path):
+    traffic = columns_of("unlabelled")
+    write_table(tmp_path / "log.csv", {**traffic, "at": traffic["width"]})
+    run = shell("fit", f"{tables}/labelled.csv", tmp_path / "log.csv", *CHOSEN, *FAST, "-o", tmp_path / "m.poscod")
+    assert run.out.splitlines()[0].endswith(f"'code'. Only in {tmp_path}/log.csv, not used: 'at'.")
+
+
+def test_logits_alone_and_with_an_embedding_that_is_left_out(shell, tables, tmp_path):
+    words = ["--target", "animal", "--logits", "logit_*", *FAST, "-o", tmp_path / "m.poscod"]
+    run = shell("fit", f"{tables}/labelled.npz", f"{tables}/unlabelled.npz", *words)
+    assert run.code == 0, run.err
+    assert "; 2 logits; no classifier is trained." in run.out
+    assert (
+        "Note: column 'features' (lists of 2 numbers) is not used: --embedding features makes the ratio stronger.\n"
+        in run.out
+    )
+    more = [*words, "--embedding", "features", "--json"]
+    run = shell("fit", f"{tables}/labelled.npz", f"{tables}/unlabelled.npz", *more)
+    assert not any("--embedding" in note for note in json.loads(run.out)["warnings"])
+
+
+def test_logits_among_the_features_are_doubted(shell, tmp_path):
+    for name in ("labelled", "unlabelled"):
+        columns = columns_of(name)
+        logits = np.column_stack([columns["logit_cat"], columns["logit_dog"]])
+        kept = {k: columns[k] for k in ("width", "animal") if k in columns}
+        write_table(tmp_path / f"{name}.npz", {**kept, "Logits": logits})
+    words = ["--target", "animal", *FAST, "-o", tmp_path / "m.poscod"]
+    run = shell("fit", tmp_path / "labelled.npz", tmp_path / "unlabelled.npz", *words)
+    assert run.code == 0, run.err
+    assert "; 3 features ('width', 'Logits'), a classifier was trained." in run.out
+    assert "Note: column 'Logits' is used as features. A classifier's own outputs? Then --logits Logits.\n" in run.out
 
 
 def test_version_and_help(shell):

@@ -57,6 +57,7 @@ class CsvTable(Table):
 
     def __init__(self, path: Path) -> None:
         with sentences(path, "CSV"):
+            _refuse_separators(path)
             names, inferred, n_rows = _scan(path)
         self._types = {name: column.type() for name, column in zip(names, inferred, strict=True)}
         kinds = [arrow_kind(column.type())[0] for column in inferred]
@@ -149,6 +150,16 @@ def _open_csv(path: Path, types: Mapping[str, Any] | None, names: list[str] | No
             column_types=types, include_columns=names, null_values=GAPS, strings_can_be_null=False
         ),
     )
+
+
+def _refuse_separators(path: Path) -> None:
+    """Refuse a file whose header is separated by something else than commas."""
+    with path.open("rb") as file:
+        header = file.readline(_CSV_BLOCK).decode("utf-8", "replace").strip()
+    for separator, name in {";": "';'", "\t": "tabs", "|": "'|'"}.items():
+        first, found, _ = header.partition(separator)
+        if found and "," not in header and first.count('"') % 2 == 0:
+            raise InvalidInputError(f"{path} seems to be separated by {name}: poscod reads commas.")
 
 
 def _scan(path: Path) -> tuple[list[str], list[_Inferred], int]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod._validation import nearest
 from poscod.exceptions import InvalidInputError
 
 KINDS: dict[str, str] = {
@@ -196,7 +197,7 @@ class Table:
         """Return the names as a list, or say which of them the file lacks."""
         for name in names:
             if name not in self.columns:
-                raise InvalidInputError(f"{self.path} has no column '{name}': it has {listed(self.columns)}.")
+                raise InvalidInputError(f"{self.path} has no column '{name}'{self._instead(name)}")
         return list(names)
 
     def match(self, pattern: str) -> list[str]:
@@ -217,10 +218,13 @@ class Table:
             else [name for name in self.columns if fnmatch.fnmatchcase(name, pattern)]
         )
         if not found:
-            raise InvalidInputError(
-                f"{self.path} has no column that matches '{pattern}': it has {listed(self.columns)}."
-            )
+            raise InvalidInputError(f"{self.path} has no column that matches '{pattern}'{self._instead(pattern)}")
         return found
+
+    def _instead(self, name: str) -> str:
+        """Say what was probably meant, and what there is."""
+        near, names = nearest(name, self.columns), listed(self.columns, most=20)
+        return f": did you mean '{near}'? It has {names}." if near else f": it has {names}."
 
     def _blocks(self, rows: int, names: list[str]) -> Iterator[tuple[Mapping[str, Any], int]]:
         raise NotImplementedError

@@ -27,7 +27,7 @@ from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import Inputs, add_input_options
 from poscod.cli._models import promise, rule_words
-from poscod.cli._notes import Sampled, column_notes, sample_columns, share_notes
+from poscod.cli._notes import Sampled, column_notes, list_notes, sample_columns, share_notes, trust_notes
 from poscod.cli._tables import check_output, open_table
 from poscod.cli._words import in_shell_words
 from poscod.estimator import POSCOD
@@ -113,6 +113,7 @@ def run(args: argparse.Namespace) -> None:
         with open_cluster(args, console) as cluster:
             return _run_dask(args, console, classifier, ratio, cluster)
     labelled, unlabelled = open_table(args.labelled), open_table(args.unlabelled)
+    _refuse_swapped(args, labelled, unlabelled)
     inputs = Inputs.choose(args, labelled)
     X, known = _read(labelled, inputs)
     inputs = inputs.measured(X)
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
         warnings.simplefilter("always", PoscodWarning)
         model.fit(X, y, X_unlabeled=traffic)
     notes = column_notes(known, seen)
-    return _finish(args, console, model, inputs, labelled, (len(y), len(traffic)), caught, notes)
+    return _finish(args, console, model, inputs, (labelled, unlabelled), (len(y), len(traffic)), caught, notes)
 
 
 def _read(table: Table, inputs: Inputs) -> tuple[Any, dict[str, Sampled]]:
@@ -150,13 +151,14 @@ def _refuse_gaps(block: Rows, inputs: Inputs) -> None:
 def _run_dask(args: argparse.Namespace, console: Console, classifier: Any, ratio: Any, cluster: Any) -> None:
     """Fit and save a model on a cluster."""
     labelled, unlabelled = FrameTable(args.labelled, cluster), FrameTable(args.unlabelled, cluster)
+    _refuse_swapped(args, labelled, unlabelled)
     inputs = Inputs.choose(args, labelled)
     y = inputs.labels(labelled)
     model = _model(args, classifier, ratio, y, inputs)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PoscodWarning)
         model, inputs, n_traffic = fit_on_dask(args, model, inputs, (labelled, unlabelled), y, cluster)
-    _finish(args, console, model, inputs, labelled, (len(y), n_traffic), caught)
+    _finish(args, console, model, inputs, (labelled, unlabelled), (len(y), n_traffic), caught)
 
 
 def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any], inputs: Inputs) -> POSCOD:
@@ -185,7 +187,7 @@ def _finish(
     console: Console,
     model: POSCOD,
     inputs: Inputs,
-    labelled: Table,
+    tables: tuple[Table, Table],
     n: tuple[int, int],
     caught: Any,
     notes: Sequence[str] = (),
@@ -193,10 +195,16 @@ def _finish(
     """Save the model and tell what was learned."""
     model.columns_ = inputs.record()
     warned = [in_shell_words(str(w.message)) for w in caught if issubclass(w.category, PoscodWarning)]
-    found = [*notes, *warned, *share_notes(model, _classes(model.classes_, inputs), n[0])]
-    document = _document(model, inputs, n, args) | {"ignored": inputs.ignored(labelled)}
+    found = [*list_notes(inputs, *tables), *notes, *warned, *share_notes(model, _classes(model.classes_, inputs), n[0])]
+    labelled, unlabelled = tables
+    document = _document(model, inputs, n, args) | {
+        "ignored": inputs.ignored(labelled),
+        "ignored_unlabelled": [name for name in inputs.ignored(unlabelled) if name not in labelled.columns],
+    }
     model.save(args.output)
-    console.answer({**document, "warnings": found}, *_story(model, document, found))
+    if args.classifier != "logistic":  # the default is trusted wherever it is read
+        found += trust_notes(args.output)
+    console.answer({**document, "warnings": found}, *_story(model, inputs, document, found))
 
 
 def _seed(text: str) -> int:
@@ -207,6 +215,14 @@ def _seed(text: str) -> int:
 
 def _number(text: str) -> float | int:
     return int(text) if text.isdigit() else float(text)
+
+
+def _refuse_swapped(args: argparse.Namespace, labelled: Table, unlabelled: Table) -> None:
+    """Refuse tables in the wrong order."""
+    if args.target not in labelled.columns and args.target in unlabelled.columns:
+        raise InvalidInputError(
+            f"{args.labelled} has no column '{args.target}', and {args.unlabelled} has it: the labelled table comes first."
+        )
 
 
 def _refuse_copies(X: Any, traffic: Any, args: argparse.Namespace) -> None:
@@ -253,14 +269,14 @@ def _share_words(model: POSCOD, share: dict[str, Any]) -> str:
     return f"{percent(share['estimate'])} (95 % interval {percent(share['low'])} to {percent(share['high'])})"
 
 
-def _story(model: POSCOD, document: dict[str, Any], found: list[str]) -> list[str]:
-    share, inputs = document["ood_share"], document["features"] + document["logits"]
-    classifier = "its logits are given" if document["logits"] else "a classifier was trained"
+def _story(model: POSCOD, inputs: Inputs, document: dict[str, Any], found: list[str]) -> list[str]:
     ignored = f" Not used: {listed(document['ignored'])}." if document["ignored"] else ""
+    if document["ignored_unlabelled"]:
+        ignored += f" Only in {document['unlabelled']['file']}, not used: {listed(document['ignored_unlabelled'])}."
     return [
         f"Read {document['labelled']['rows']:,} labelled rows of {len(document['classes'])} classes and "
-        f"{document['unlabelled']['rows']:,} unlabelled rows; {len(inputs)} input column{'s' * (len(inputs) != 1)}, {classifier}.{ignored}",
-        f"Estimated share of OOD inputs among the unlabelled rows: {_share_words(model, share)}.",
+        f"{document['unlabelled']['rows']:,} unlabelled rows; {inputs.words}.{ignored}",
+        f"Estimated share of OOD inputs among the unlabelled rows: {_share_words(model, document['ood_share'])}.",
         f"Rule: {rule_words(model)}",
         document["promise"],
         *(f"Note: {text}" for text in found),

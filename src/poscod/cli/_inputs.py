@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._optional import require
+from poscod._validation import nearest
 from poscod.activations import Activations
 from poscod.cli._arrow import GAPS
 from poscod.cli._columns import Rows, Table, listed
@@ -25,6 +26,8 @@ from poscod.persist import ModelFileError
 
 # What a probability of zero becomes before the logarithm; the estimator takes the same.
 _LEAST_PROBABILITY = 1e-12
+# So many columns are named where the input is told in a line.
+_NAMED = 6
 # Probabilities written with few digits need not sum to one exactly.
 _SUM_TOLERANCE = 1e-2
 
@@ -44,7 +47,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GLOB",
-        help="feature columns, e.g. 'f_*'; may be repeated (default: all columns of numbers)",
+        help="feature columns, e.g. 'f_*'; may be repeated (default: all columns of numbers; none with --logits or --probabilities)",
     )
     group.add_argument(
         "--exclude", action="append", default=[], metavar="GLOB", help="columns that are no features; may be repeated"
@@ -170,6 +173,17 @@ class Inputs:
         """All columns that are read for the input."""
         return [*self.features, *self.logits]
 
+    @property
+    def words(self) -> str:
+        """What is read of a row, for people: how many numbers, and of which columns where they are few."""
+        names = f" ({listed(self.features)})" if len(self.features) <= _NAMED else ""
+        if self.logits:
+            outside = f"{self.n_logits} {'probabilities' if self.probabilities else 'logits'}; no classifier is trained"
+            return f"{self.n_features} features{names} and {outside}" if self.features else outside
+        if self.n_features != len(self.features):
+            return f"{self.n_features} features{names}, a classifier was trained"
+        return f"{len(self.features)} input column{'s' * (len(self.features) != 1)}{names}, a classifier was trained"
+
     def ignored(self, table: Table) -> list[str]:
         """Return the columns of a table that are neither input, target nor name of a row."""
         return [name for name in table.columns if name not in {*self.names, self.target, self.id}]
@@ -179,9 +193,11 @@ class Inputs:
         missing = [name for name in self.names if name not in table.columns]
         if missing:
             extra = self.ignored(table)
+            near = nearest(missing[0], extra)
             instead = f"; it has {listed(extra)}, which the model does not use" if extra else ""
             raise InvalidInputError(
-                f"{table.path} lacks the column{'s' * (len(missing) > 1)} {listed(missing)} that the model reads{instead}."
+                f"{table.path} lacks the column{'s' * (len(missing) > 1)} {listed(missing)} that the model reads"
+                f"{f' (is it {near!r} there?)' if near else ''}{instead}."
             )
 
     def rows(self, block: Rows) -> Any:

@@ -8,15 +8,17 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from poscod._comparison import own_rule, promised_tpr
 from poscod.cli._console import percent
+from poscod.cli._tables import FORMATS
 from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.persist import UntrustedTypesError
+from poscod.persist import ModelFileError, UntrustedTypesError
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +57,10 @@ def load_model(args: argparse.Namespace) -> POSCOD:
         raise InvalidInputError(
             f"{args.model} holds types that are not trusted by default: if you trust where the file comes from, add {options}"
         ) from None
+    except ModelFileError:
+        if Path(args.model).suffix.lower() in FORMATS:
+            raise InvalidInputError(f"{args.model} is a table, not a model: the model file comes first.") from None
+        raise
 
 
 def rule_words(model: Any) -> str:

@@ -15,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._inputs import NetworkHead
+from poscod.cli._columns import Table
 from poscod.cli._console import percent
+from poscod.cli._inputs import Inputs
 from poscod.metrics import auroc
+from poscod.persist import UntrustedTypesError, load
 from poscod.ratio._diagnose import class_mix
 
 SEPARATES = 0.98
@@ -111,6 +114,51 @@ def column_notes(known: Mapping[str, Sampled], traffic: Mapping[str, Sampled]) -
         option = shlex.quote(name)
         notes.append(f"column '{name}' {doubt} --id {option} or --exclude {option} leaves it out.")
     return notes
+
+
+def list_notes(inputs: Inputs, labelled: Table, unlabelled: Table) -> list[str]:
+    """Say where columns of lists are left out that would help, or are taken for features and look like logits.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    labelled, unlabelled : Table
+
+    Returns
+    -------
+    notes : list of str
+    """
+    lists = [c for name, c in labelled.columns.items() if c.kind == "matrix" and name in unlabelled.columns]
+    notes = []
+    for name, _, width, _ in lists:
+        option = shlex.quote(name)
+        if inputs.logits and not inputs.features and name not in inputs.logits:
+            size = f"lists of {width} numbers" if width else "lists of numbers"
+            notes.append(f"column '{name}' ({size}) is not used: --embedding {option} makes the ratio stronger.")
+        elif not inputs.logits and name in inputs.features and "logit" in name.lower():
+            notes.append(f"column '{name}' is used as features. A classifier's own outputs? Then --logits {option}.")
+    return notes
+
+
+def trust_notes(path: str) -> list[str]:
+    """Say what reading a saved model needs.
+
+    Parameters
+    ----------
+    path : str
+        Its file.
+
+    Returns
+    -------
+    notes : list of str
+        None where it holds trusted types only.
+    """
+    try:
+        load(path)
+    except UntrustedTypesError as error:
+        options = " ".join(f"--trust {name}" for name in error.types)
+        return [f"commands that read this model need {options} (types that are not trusted by default)."]
+    return []
 
 
 def share_notes(model: Any, classes: Sequence[Any], n_labelled: int) -> list[str]:
