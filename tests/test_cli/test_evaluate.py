@@ -107,6 +107,30 @@ def test_rates_that_say_nothing_are_not_known(shell, model_file, tables):
     assert run.out.splitlines()[6].count("not known") == 2
 
 
+def test_rows_of_the_fit_are_recognised(shell, model_file, tables):
+    words = ["--id", f"{tables}/labelled.csv", "--unlabelled", f"{tables}/unlabelled.parquet"]
+    run = shell("evaluate", model_file, *words)
+    assert run.code == 0, run.err
+    for option in ("--id", "--unlabelled"):
+        assert f"Note: rows of {option} are rows of the fit: the numbers are too good. Give fresh rows.\n" in run.out
+    words = ["--id", f"{tables}/test.csv", "--unlabelled", f"{tables}/log.csv", "--json"]
+    assert json.loads(shell("evaluate", model_file, *words).out)["warnings"] == []
+
+
+def test_equal_inputs_prove_nothing(shell, tmp_path):
+    """Three different inputs: fresh rows equal those of the fit, and that is no reason for a note."""
+    for seed, (name, known) in enumerate({"labelled": True, "unlabelled": False, "test": True}.items()):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(0, 2, 300)
+        kind = np.where(rng.random(300) < 0.8, y, 2 if not known else 1 - y)
+        columns = {"a": kind.astype(float), "b": (kind == 2).astype(float)}
+        write_table(tmp_path / f"{name}.csv", {**columns, "y": y} if known else columns)
+    words = ["--target", "y", "--ratio", "linear", "-o", tmp_path / "m.poscod"]
+    assert shell("fit", tmp_path / "labelled.csv", tmp_path / "unlabelled.csv", *words).code == 0
+    run = shell("evaluate", tmp_path / "m.poscod", "--id", tmp_path / "test.csv", "--json")
+    assert json.loads(run.out)["warnings"] == []
+
+
 @pytest.mark.parametrize("made", ["budget", "control_risk"])
 def test_no_promise_is_invented(shell, model_file, tables, tmp_path, made):
     """A budget and a bound of the error move the threshold: nothing is missed that nobody promised."""

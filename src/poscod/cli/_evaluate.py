@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Measured, check_ratio, read_sample
+from poscod._comparison import Measured, Sample, check_ratio, read_sample
 from poscod._files import replacing
 from poscod._json import plain
 from poscod.cli._console import Console, add_output_options, percent
@@ -86,6 +86,35 @@ def _finish(
     console.answer(document, *_story(document, rules, sample), *([f"Written: {args.output}"] if args.output else []))
 
 
+def _reused(sample: Any) -> list[str]:
+    """Say where rows that were given as fresh are those that the model file keeps of its fit, as r and log g show.
+
+    Notes
+    -----
+    Only where most rows of the fit differ from each other in r and g: equal inputs prove nothing. More than half of them must be found again.
+    Rows of cross-fitting are kept as other ratios saw them, and rows on a cluster are not looked at.
+    """
+    if not isinstance(sample, Sample):
+        return []
+    kept = sample.calibration
+    groups = {
+        "--id": (kept.risk, kept.log_ratio, sample.known),
+        "--unlabelled": (kept.traffic_risk, kept.traffic_log_ratio, sample.traffic),
+    }
+    notes = []
+    for option, (risk, log_ratio, fresh) in groups.items():
+        if fresh is None:
+            continue
+        old, new = _pairs(risk, log_ratio), _pairs(fresh.risk, fresh.log_ratio)
+        if len(old) >= max(20, len(risk) / 2) and len(old & new) > len(old) / 2:
+            notes.append(f"rows of {option} are rows of the fit: the numbers are too good. Give fresh rows.")
+    return notes
+
+
+def _pairs(risk: Any, log_ratio: Any) -> set[tuple[float, float]]:
+    return set(zip(np.round(risk, 7).tolist(), np.round(log_ratio, 6).tolist(), strict=True))
+
+
 def _document(
     model: POSCOD, sample: Any, rules: list[dict[str, Any]], findings: list[str], args: argparse.Namespace
 ) -> dict[str, Any]:
@@ -100,6 +129,7 @@ def _document(
         "level": sample.level,
         "promise": promise | {"verdict": VERDICTS[promise["verdict"]]},
         "rules": rules,
+        "warnings": _reused(sample),
     }
     if sample.prior is not None:
         document |= {"ood_share": sample.prior, "findings": findings}
@@ -141,7 +171,7 @@ def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Any) -
             else f"Without OOD labels: OOD accepted is not known: {fpr.reason}"
         )
         lines += [f"Note: {text}" for text in document["findings"]]
-    return lines
+    return [*lines, *(f"Note: {text}" for text in document["warnings"])]
 
 
 def _write(path: Path, document: dict[str, Any], rules: list[dict[str, Any]]) -> None:
