@@ -281,9 +281,13 @@ def promised_tpr(model: Any, calibration: CalibrationArrays) -> float | None:
         None where the problem asks for no TPR, or where a budget or a bound of the risk has moved the threshold.
     """
     tpr_min = getattr(model.problem_, "tpr_min", None)
-    # On a cluster the threshold is chosen on more rows than the model keeps.
-    on_all_rows = model.threshold_ == getattr(model, "tpr_threshold_", None)
-    return float(tpr_min) if tpr_min is not None and (on_all_rows or sets_threshold(model, calibration)) else None
+    chosen = promised_on(model) is not None or sets_threshold(model, calibration)
+    return float(tpr_min) if tpr_min is not None and chosen else None
+
+
+def promised_on(model: Any) -> int | None:
+    """Return how many held-out rows a threshold was chosen on where the model keeps only a part of them (on a cluster)."""
+    return int(model.tpr_rows_) if model.threshold_ == getattr(model, "tpr_threshold_", None) else None
 
 
 def sets_threshold(model: Any, calibration: CalibrationArrays) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import own_rule, promised_tpr
+from poscod._comparison import own_rule, promised_on, promised_tpr
 from poscod.cli._console import percent
 from poscod.cli._tables import FORMATS
 from poscod.estimator import POSCOD
@@ -103,6 +103,6 @@ def promise(model: Any) -> str:
             "draw of the labelled rows."
         )
     return (
-        f"Promise: about {percent(tpr_min)} of ID inputs are accepted (threshold set on {n:,} held-out rows; --threshold "
+        f"Promise: about {percent(tpr_min)} of ID inputs are accepted (threshold set on {promised_on(model) or n:,} held-out rows; --threshold "
         "guaranteed makes it a guarantee)."
     )

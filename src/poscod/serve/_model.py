@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from poscod._comparison import promised_on
 from poscod._inputs import NetworkHead
 from poscod.activations import Activations
 from poscod.estimator import POSCOD
@@ -248,8 +249,8 @@ def describe_rule(model: POSCOD) -> dict[str, Any]:
 
 def _keeps_tpr(model: POSCOD, tpr_min: float) -> bool:
     """Tell whether the threshold is the one for tpr_min: `budget` and `control_risk` move it and leave the problem."""
-    if model.threshold_ == getattr(model, "tpr_threshold_", None):
-        return True  # chosen on a cluster, on more rows than the model keeps
+    if promised_on(model) is not None:
+        return True
     asked = model._arrays(model.problem_).at_tpr(model.beta_, tpr_min).threshold
     return math.isclose(asked, model.threshold_, rel_tol=1e-9)  # the file may come from a machine that rounds otherwise
 

@@ -13,6 +13,7 @@ import poscod.backends.dask._decide as deciding
 from poscod import POSCOD, Activations
 from poscod._comparison import promised_tpr, sets_threshold
 from poscod.backends import dask as backend
+from poscod.cli._models import promise
 from poscod.estimator import NoUnlabeledDataWarning
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid, StandardSigmoid
@@ -75,6 +76,7 @@ def test_the_promise_of_a_model_that_keeps_few_rows(inline, data, in_memory, tmp
     arrays = again._arrays(again.problem_)
     assert promised_tpr(again, arrays) == 0.9
     assert not sets_threshold(again, arrays)
+    assert f"threshold set on {len(in_memory.calibration_.codes)} held-out rows" in promise(again)
     assert "About 0.9 of ID inputs are accepted" in describe_rule(again)["promise"]
     moved = again.at(tpr_min=0.8)
     assert promised_tpr(moved, moved._arrays(moved.problem_)) == 0.8

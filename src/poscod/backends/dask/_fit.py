@@ -244,7 +244,7 @@ def _fit_parts(
             rule = tpr_threshold(vector, fitted.tpr_min, weight=weight, cluster=cluster)
         # The rows that are kept give another threshold; what was promised is told by this one.
         fitted.threshold_, fitted.tau_ = rule.threshold, rule.tau
-        fitted.tpr_threshold_ = rule.threshold
+        fitted.tpr_threshold_, fitted.tpr_rows_ = rule.threshold, len(split.outside)
     return fitted
 
 

@@ -174,8 +174,9 @@ def weighted_statistic(pairs: Chunks, share: float, cluster: Cluster, name: str 
         edges = _edges(place, COUNTERS)
         inside = cluster.reduce(pairs.map(_weights, edges), _total, "order statistics")
         running = below + np.cumsum(inside)
-        piece = min(int(np.searchsorted(running, floor)), int(np.flatnonzero(inside)[-1]))
-        below = float(running[piece] - inside[piece])
+        some = np.flatnonzero(inside)  # rounding must not lead to where no row is
+        piece = int(np.clip(np.searchsorted(running, floor), some[0], some[-1]))
+        below = float(running[piece - 1]) if piece else below
         place = _Interval(int(edges[piece]), int(edges[piece + 1]) - 1 if piece < len(inside) - 1 else place.high, 0, 0)
     return value_of(place.low), cluster.reduce(pairs.map(_weights_about, place.low), _total, "order statistics")
 
