@@ -25,7 +25,13 @@ NAMES = np.array(["cat", "dog", "owl"])
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, world):
     place = tmp_path_factory.mktemp("tables")
-    tables = (("labelled", 300, 0.0, 1), ("traffic", 360, 0.3, 2), ("test", 310, 0.0, 3), ("ood", 200, 1.0, 4))
+    tables = (
+        ("labelled", 300, 0.0, 1),
+        ("traffic", 360, 0.3, 2),
+        ("test", 310, 0.0, 3),
+        ("ood", 200, 1.0, 4),
+        ("fresh", 330, 0.3, 5),
+    )
     for name, n, pi, seed in tables:
         X, y = world(n, pi=pi, seed=seed)
         frame = pd.DataFrame(X, columns=["f_0", "f_1", "f_2", "f_3"]).assign(key=[f"{name}-{i}" for i in range(n)])
@@ -101,7 +107,7 @@ def numbers(document, path=""):
 
 @pytest.mark.parametrize("groups", [["ood", "unlabelled"], ["ood"], ["unlabelled"]])
 def test_evaluate_gives_the_numbers_of_one_memory(folder, fitted, engine, capsys, groups):
-    places = {"id": "test", "ood": "ood", "unlabelled": "traffic"}
+    places = {"id": "test", "ood": "ood", "unlabelled": "fresh"}
 
     def run(suffix, *words):
         files = [word for name in ("id", *groups) for word in (f"--{name}", f"{folder}/{places[name]}{suffix}")]
