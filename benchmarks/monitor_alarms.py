@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from poscod import POSCOD
 from poscod._evaluation import estimate_share
 from poscod.decision import Decisions, rejection_reason
 from poscod.metrics import Interval
-from poscod.monitor import Reference, adjusted_count, likelihood_share
+from poscod.monitor import Monitor, Reference, adjusted_count, likelihood_share
 from poscod.monitor._evidence import log_capital, log_gains
 from poscod.monitor._partitions import PARTITIONS
 from poscod.monitor._watch import watches
 from poscod.problem import ScodProblem
+from poscod.ratio import CorrectedSigmoid
 from poscod.theory import GaussianWorld
 
 PROBLEM = ScodProblem(alpha=0.3, tpr_min=0.95)
@@ -202,11 +204,52 @@ def delay_table(world: World, runs: int) -> None:
             print(f"| {m}, {n_ood} | {n} | " + " | ".join(cells) + f" | {early} of {3 * runs} |", flush=True)
 
 
+def second_sample_table(runs: int) -> None:
+    """Coverage through a fitted model, whose second sample has an OOD share that is known, estimated, or seen by the ratio."""
+    world, pis, size, windows = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 3.0]]), (0.0, 0.03, 0.2), 300, 10
+    print(
+        f"\nCoverage and mean width by second sample: {runs} models of 1,600 labelled and 1,000 unlabelled rows (20 % OOD)"
+    )
+    print(f"The calibration rows are 400; {windows} windows of {size} rows each\n")
+    print(
+        "| second sample | "
+        + " | ".join(f"pi = {pi:g}: covered, width" for pi in pis)
+        + " |\n|---|"
+        + "---|" * len(pis)
+    )
+    found: dict[tuple[str, float], list[tuple[bool, float]]] = {}
+    for seed in range(runs):
+        X, y = world.sample_id(1600, random_state=seed)
+        model = POSCOD(ratio=CorrectedSigmoid("paper"), tpr_min=0.9, random_state=seed)
+        model.fit(X, y, X_unlabeled=world.sample_mixture(1000, 0.2, random_state=10_000 + seed)[0])
+        samples: dict[str, dict[str, Any]] = {
+            "300 clean OOD rows": {"ood": world.sample_ood(300, random_state=20_000 + seed)},
+            "1,000 rows of fresh traffic": {
+                "unlabelled": world.sample_mixture(1000, 0.2, random_state=30_000 + seed)[0]
+            },
+            "the traffic of the fit": {},
+        }
+        for pi in pis:
+            rows = world.sample_id(size * windows, random_state=40_000 + seed)[0]
+            if pi > 0.0:
+                rows = world.sample_mixture(size * windows, pi, random_state=50_000 + seed)[0]
+            decisions = model.decide(rows)
+            for name, sample in samples.items():
+                monitor = Monitor(Reference.from_model(model, created="2026-03-01", **sample), window=size)
+                monitor.update(decisions, at=np.arange(float(len(rows))))
+                shares = [window.pi for window in monitor.windows()]
+                found.setdefault((name, pi), []).extend((s.low <= pi <= s.high, s.high - s.low) for s in shares)
+    for name in samples:
+        cells = [np.mean(found[name, pi], axis=0) for pi in pis]
+        print(f"| {name} | " + " | ".join(f"{covered:.3f}, {width:.3f}" for covered, width in cells) + " |")
+
+
 def main(*, quick: bool = False) -> None:
     world = make_world()
     delay_table(world, 5 if quick else 100)
     alarm_table(world, 5 if quick else 1000)
     coverage_table(world, 2 if quick else 50)
+    second_sample_table(2 if quick else 200)
 
 
 if __name__ == "__main__":
