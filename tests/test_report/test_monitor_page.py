@@ -118,3 +118,14 @@ def test_the_short_version_names_the_worst_also_when_it_is_over(summary):
     over = {**summary, "findings": [{**alarm, "active": False, "severity": "info", "sentence": "It was bad."}]}
     assert "It was bad." in render_monitor_html(over).split('id="findings"')[0]
     assert "No alarm" in render_monitor_html({**summary, "findings": []}).split('id="findings"')[0]
+
+
+def test_markdown_holds_whole_sentences_and_what_they_mean(summary):
+    assert summary["findings"]
+    text = render_monitor_markdown(summary)
+    for finding in summary["findings"]:
+        assert finding["sentence"] in text.replace("\\", "").replace("&gt;", ">")
+        assert finding["meaning"] in text
+    first = text.split("\n\n")[1]
+    assert first.startswith(f"Over all {len(summary['windows'])} windows ")
+    assert f"of {summary['totals']['kept']:,} inputs were OOD on average" in first

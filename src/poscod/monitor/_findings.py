@@ -112,7 +112,7 @@ FINDINGS: dict[str, Definition] = {
         "The reference uses the unlabelled rows that fitted the ratio",
         "info",
         False,
-        "The rows that fitted the ratio look slightly more OOD to it than fresh rows do.",
+        "OOD shares are then a little optimistic, by an amount that is not known.",
         "Make the reference with fresh unlabelled rows or clean OOD rows.",
     ),
 }

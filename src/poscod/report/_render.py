@@ -146,12 +146,14 @@ def _template(name: str, *, html: bool) -> Any:
     return environment.get_template(name)
 
 
-def markdown_text(value: Any) -> str:
+def markdown_text(value: Any, *, whole: bool = False) -> str:
     r"""Return a value as literal text inside Markdown: nothing in it starts a table cell, a link or HTML.
 
     Parameters
     ----------
     value : object
+    whole : bool, default=False
+        Sentences stay whole; names and values of users are shortened.
 
     Returns
     -------
@@ -162,7 +164,8 @@ def markdown_text(value: Any) -> str:
     >>> markdown_text("<b>|a|</b>")
     '&lt;b&gt;\\|a\\|&lt;/b&gt;'
     """
-    text = " ".join(FILTERS["shortened"](value).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = str(value) if whole else FILTERS["shortened"](value)
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{c}" if c in "\\`*_[]|#!~$" else c for c in text)
 
 
