@@ -112,7 +112,7 @@ FINDINGS: dict[str, Definition] = {
         "The reference uses the unlabelled rows that fitted the ratio",
         "info",
         False,
-        "OOD shares are then a little optimistic, by an amount that is not known.",
+        "OOD shares are then known less well: their intervals are wider than with fresh rows.",
         "Make the reference with fresh unlabelled rows or clean OOD rows.",
     ),
 }
