@@ -79,7 +79,7 @@ BAD = {
     "no command": (None, [], "COMMAND"),
     "unknown command": (None, ["fitt"], "invalid choice: 'fitt'"),
     "unknown option": (None, [*FIT, "--alhpa", "1"], "--alhpa"),
-    "misspelt option": (None, [*FIT, "--alhpa", "1"], "--alhpa 1: did you mean --alpha"),
+    "misspelt option": (None, [*FIT, "--alhpa", "1"], r"--alhpa 1 \(did you mean --alpha\?\); see `poscod fit --help`"),
     "option of the model": (
         None,
         [*PREDICT, "--alpha", "0.2"],
@@ -95,6 +95,7 @@ BAD = {
     "at: alpha out of range": (None, [*AT, "--alpha", "2"], r"alpha must be a number in \[0, 1\], got 2"),
     "at: budget out of range": (None, [*AT, "--budget", "1"], r"--budget must be a number in \[0, 1\), got 1"),
     "at: budget and bound": (None, [*AT, "--budget", "0.1", "--max-error", "0.1"], "not allowed with"),
+    "at: bound out of range": (None, [*AT, "--max-error", "2"], "--max-error must be a number in"),
     "at: delta alone": (None, [*AT, "--alpha", "0.2", "--delta", "0.1"], "--delta belongs to --max-error"),
     "at: bound out of reach": (
         None,
@@ -265,7 +266,11 @@ BAD = {
         FIT,
         "inf at row 4",
     ),
-    "one class": (_write("labelled", animal=np.repeat("cat", SIZES["labelled"])), FIT, "at least two classes, got one"),
+    "one class": (
+        _write("labelled", animal=np.repeat("cat", SIZES["labelled"])),
+        FIT,
+        "column of --target must hold at least two classes, got one",
+    ),
     "numbers as classes": (
         _write("labelled", animal=columns_of("labelled")["größe"]),
         [*FIT, *FEATURES],
@@ -279,7 +284,7 @@ BAD = {
     "marked and given": (
         _write("labelled", animal=np.where(np.arange(SIZES["labelled"]) < 9, -1, columns_of("labelled")["code"])),
         [*FIT, "--reject-label", "-2"],
-        "marks 9 rows as unlabelled",
+        "column of --target marks 9 rows as unlabelled .-1., .*: leave those rows out",
     ),
     "too few rows": (
         lambda f: write_table(f / "labelled.csv", {k: v[:6] for k, v in table("labelled").items()}),

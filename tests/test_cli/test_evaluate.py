@@ -211,13 +211,18 @@ def test_what_is_wrong_is_said(shell, model_file, tables, tmp_path):
         "--pi is the share of OOD inputs in --unlabelled": [*base, "--pi", "0.3"],
         "--output must end in .json": [*base, "-o", tmp_path / "a.txt"],
         "has no column 'species'": [*base, "--target", "species"],
-        "must hold labels seen at fit, got 'cow'": None,
+        "the rows of --id must hold labels seen at fit, got 'cow': OOD rows are given with --ood.": None,
         "level must be a number": [*base, "--level", "1.0"],
         "pi must be a number": [*base, "--unlabelled", f"{tables}/log.csv", "--pi", "2"],
         "does not say which column holds the class": None,
     }
     write_table(tmp_path / "cow.csv", {**columns_of("test"), "animal": np.repeat("cow", SIZES["test"])})
-    cases["must hold labels seen at fit, got 'cow'"] = ["evaluate", model_file, "--id", tmp_path / "cow.csv"]
+    cases["the rows of --id must hold labels seen at fit, got 'cow': OOD rows are given with --ood."] = [
+        "evaluate",
+        model_file,
+        "--id",
+        tmp_path / "cow.csv",
+    ]
     labelled = columns_of("labelled")
     model = POSCOD(random_state=0, ratio=POSCOD.load(model_file).ratio)
     model.fit(rows_of("labelled"), labelled["animal"], X_unlabeled=rows_of("unlabelled")).save(

@@ -138,7 +138,7 @@ def _hint(parser: argparse.ArgumentParser, command: argparse.ArgumentParser, unk
         first = next((option for option in several if option in ("--features", "--trust")), None)
         return f" (repeat an option for several values: {first} A {first} B)" if first else ""
     if near := difflib.get_close_matches(name, list(command._option_string_actions), n=1, cutoff=0.8):
-        return f": did you mean {near[0]}?"
+        return f" (did you mean {near[0]}?)"
     commands = next(a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     if name in commands["at"]._option_string_actions:
         return f" ({name} is part of the model: `poscod at` changes it)"

@@ -100,8 +100,8 @@ def column_notes(known: Mapping[str, Sampled], traffic: Mapping[str, Sampled]) -
     ["column 'day' alone tells the labelled r"]
     """
     notes = []
-    for name, (values, counts) in known.items():
-        other = traffic[name].values
+    for name in (name for name in known if name in traffic):
+        (values, counts), other = known[name], traffic[name].values
         apart = values.max() < other.min() or other.max() < values.min()
         area = 1.0 if apart else auroc(values, other)
         if (area := max(area, 1.0 - area)) >= SEPARATES:

@@ -34,6 +34,16 @@ WORDS: tuple[tuple[str, str], ...] = (
         r"raise risk_max or delta, use more ID rows or a better score",
         "raise --max-error or --delta, or fit with more labelled rows",
     ),
+    (r"^risk_max must", "--max-error must"),
+    (r"^y must hold at least two classes", "the column of --target must hold at least two classes"),
+    (
+        r"^y must hold labels seen at fit, got (.*): OOD rows are passed apart\.",
+        r"the rows of --id must hold labels seen at fit, got \1: OOD rows are given with --ood.",
+    ),
+    (
+        r"^y marks (\d+) rows as unlabelled \(-1\) and X_unlabeled is given, too: use one of the two\.",
+        r"the column of --target marks \1 rows as unlabelled (-1), and the unlabelled rows are a table of their own: leave those rows out.",
+    ),
     (r"add rows or lower calibration", "add rows or lower --calibration"),
     (r"add rows or use folds", "add rows or use folds, e.g. --calibration 5"),
 )
