@@ -181,14 +181,14 @@ def share_notes(model: Any, classes: Sequence[Any], n_labelled: int) -> list[str
         return []
     if not getattr(model.ratio_, "gate_open_", True):
         return _seen_rows(model, n_labelled)
-    if model.ood_prior_ > NEARLY_ALL:
+    low, high = model.ratio_.ood_prior_interval(0.95)
+    if model.ood_prior_ > NEARLY_ALL and low > 0.0:
         return [
             "nearly all traffic is called OOD: something other than strangers differs between the two tables; see "
             "docs/what-can-go-wrong.md."
         ]
     if found := mix_notes(model, classes):
         return found  # more rows would not help
-    low, high = model.ratio_.ood_prior_interval(0.95)
     if low == 0.0:
         return [
             "the share is uncertain (its interval starts at 0); the rule is used all the same. More rows narrow it: "
