@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
-# Everything the tests use; torch is pinned to a CPU build in constraints.txt.
+# Everything the tests use, at the versions of constraints.txt.
 EXTRAS := bench,cli,dask,files,onnx,persist,plot,report,serve,torch
 # One BLAS thread per process: tests already run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1

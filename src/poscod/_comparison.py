@@ -8,6 +8,7 @@ SPDX-License-Identifier: BSD-3-Clause
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -293,7 +294,12 @@ def promised_on(model: Any) -> int | None:
 def sets_threshold(model: Any, calibration: CalibrationArrays) -> bool:
     """Tell whether these very rows give a model's threshold for the TPR that its problem asks for."""
     tpr_min = getattr(model.problem_, "tpr_min", None)
-    return tpr_min is not None and calibration.at_tpr(model.beta_, tpr_min).threshold == model.threshold_
+    if tpr_min is None:
+        return False
+    threshold = calibration.at_tpr(model.beta_, tpr_min).threshold
+    return math.isclose(
+        threshold, model.threshold_, rel_tol=1e-9
+    )  # the model may come from a machine that rounds otherwise
 
 
 def rule_at(name: str, calibration: CalibrationArrays, alpha: float, tpr_min: float) -> Competitor | None:

@@ -77,7 +77,8 @@ def run(args: argparse.Namespace) -> None:
         f"What it has: {len(digits.labelled)} labelled digits, and a log of {len(digits.traffic)} inputs without labels.",
         f"From the log it estimates that {percent(model.ood_prior_)} are unknown digits (90 % interval {percent(low)} to {percent(high)}); "
         f"the truth is {percent(float(digits.traffic_is_ood.mean()))}.",
-        f"Asked: accept {100 * TPR_MIN:g} % of known digits; accepting an unknown one costs as much as an error (alpha = {ALPHA:g}).",
+        f"Asked: accept {100 * TPR_MIN:g} % of known digits; unknown digits accepted and wrong answers weigh the same, as shares (alpha = "
+        f"{ALPHA:g}).",
         f"It rejects where r + {model.beta_:g} g > {model.threshold_:.2g}: r is the risk of an error, g how much more likely an unknown digit is.",
         f"Fresh known digits accepted: {percent(own['tpr'].estimate)} (95 % interval {percent(own['tpr'].low)} to "
         f"{percent(own['tpr'].high)}).",

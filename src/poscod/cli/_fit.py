@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod._inputs import same_rows
 from poscod._validation import check_choice
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, reject_label_of
 from poscod.cli._columns import Rows, Table, listed
@@ -227,8 +228,7 @@ def _refuse_swapped(args: argparse.Namespace, labelled: Table, unlabelled: Table
 
 def _refuse_copies(X: Any, traffic: Any, args: argparse.Namespace) -> None:
     """Refuse traffic that is a copy of the labelled rows: nothing could be learned, and the file was surely mixed up."""
-    one, two = (rows.logits if hasattr(rows, "logits") else rows for rows in (X, traffic))
-    if np.array_equal(one, two):
+    if same_rows(X, traffic):
         raise InvalidInputError(
             f"{args.unlabelled} holds exactly the rows of {args.labelled}: the unlabelled rows must be traffic of their own."
         )

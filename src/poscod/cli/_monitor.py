@@ -2,7 +2,7 @@
 
 The log is a table with a column of times; either new rows, which the model decides, or decisions that `poscod predict` has
 written. Nothing needs a label. Without --ood, --unlabelled or --reference, what is known of OOD comes from the unlabelled rows
-of the fit, which is a little optimistic. With --state the counts are kept in a file and every log is added to them once.
+of the fit, and intervals are wider. With --state the counts are kept in a file and every log is added to them once.
 
 Convention: rows are read and counted in blocks, so that memory does not grow with the log. Exit code 3 with --fail-on.
 
@@ -246,7 +246,7 @@ def _lines(summary: dict[str, Any]) -> Iterator[str]:
     if not summary["findings"]:
         yield "No findings."
     for finding in summary["findings"]:
-        yield f"{finding['code']} {finding['severity']}: {finding['sentence']} {finding['action']} ({finding['link']})"
+        yield f"{finding['code']} {finding['severity']}: {finding['sentence']} {finding['meaning']} {finding['action']} ({finding['link']})"
 
 
 def _check_distinct(args: argparse.Namespace) -> None:

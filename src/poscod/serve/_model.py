@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 import sys
 import threading
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import promised_on
+from poscod._comparison import promised_tpr
 from poscod._inputs import NetworkHead
 from poscod.activations import Activations
 from poscod.estimator import POSCOD
@@ -221,8 +220,8 @@ def describe_rule(model: POSCOD) -> dict[str, Any]:
     """
     problem: Any = model.problem_
     guaranteed = model.threshold == "guaranteed"
-    tpr_min, rates = getattr(problem, "tpr_min", None), calibration_rates(model)
-    if tpr_min is None or not _keeps_tpr(model, tpr_min):
+    tpr_min, rates = promised_tpr(model, model._arrays(problem)), calibration_rates(model)
+    if tpr_min is None:
         promise = (
             "No TPR is promised: the threshold was set for a cost, a budget or a bound. "
             f"On the calibration rows TPR is {rates['tpr']:.3g}."
@@ -245,14 +244,6 @@ def describe_rule(model: POSCOD) -> dict[str, Any]:
             "calibration": rates,
         }
     )
-
-
-def _keeps_tpr(model: POSCOD, tpr_min: float) -> bool:
-    """Tell whether the threshold is the one for tpr_min: `budget` and `control_risk` move it and leave the problem."""
-    if promised_on(model) is not None:
-        return True
-    asked = model._arrays(model.problem_).at_tpr(model.beta_, tpr_min).threshold
-    return math.isclose(asked, model.threshold_, rel_tol=1e-9)  # the file may come from a machine that rounds otherwise
 
 
 def _card(model: POSCOD, inputs: Inputs, path: Path, sha256: str) -> dict[str, Any]:
