@@ -332,7 +332,7 @@ def test_zero_features_have_distance_one():
 def test_faiss_is_optional(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     act = head_world()
-    with pytest.raises(MissingExtraError, match=r"backend='faiss' needs the package 'faiss'.*poscod\[faiss\]"):
+    with pytest.raises(MissingExtraError, match=r"backend='faiss' needs the package 'faiss'.*with its extra 'faiss'"):
         SCORES["knn"](k=3, backend="faiss").fit(act)(act)
 
 
