@@ -256,7 +256,7 @@ def check_choice(value: Any, name: str, choices: Mapping[str, T]) -> T:
     )
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the name that was probably meant, whatever its case.
 
     Parameters
@@ -264,6 +264,8 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     name : str
     names : iterable of str
         Names that there are.
+    cutoff : float in [0, 1], default=0.6
+        How alike it must be.
 
     Returns
     -------
@@ -275,7 +277,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     ('width', None)
     """
     lower = {other.lower(): other for other in names}
-    near = difflib.get_close_matches(name.lower(), list(lower), n=1)
+    near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=cutoff)
     return lower[near[0]] if near else None
 
 

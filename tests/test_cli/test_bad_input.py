@@ -177,7 +177,7 @@ BAD = {
     "copied labelled rows": (
         lambda f: shutil.copy(f / "labelled.csv", f / "copy.csv"),
         ["fit", "labelled.csv", "copy.csv", *FIT[3:]],
-        "holds exactly the rows of labelled.csv",
+        "the unlabelled table holds exactly the rows of the labelled one",
     ),
     # columns
     "missing target": (None, [*FIT[:4], "species", *FIT[5:]], "has no column 'species'"),

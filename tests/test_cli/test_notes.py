@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import poscod
 from poscod.cli._notes import SEPARATES, column_notes, sample_columns
-from poscod.cli._words import in_shell_words
+from poscod.cli._words import WORDS, in_shell_words
 from test_cli._world import WORLD, columns_of, write_table
 
 USED = ("größe", "width", "animal")
@@ -129,3 +132,20 @@ def test_traffic_without_strangers_is_told_in_rows_and_options(notes):
 
 def test_other_sentences_stay_as_they_are():
     assert in_shell_words("nothing to say about X_id") == "nothing to say about X_id"
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern, _ in WORDS])
+def test_every_pattern_stands_for_a_sentence_of_the_library(pattern):
+    """The longest words of a pattern are written somewhere in the library: whoever changes a sentence there learns of this list."""
+    literal = max(re.split(r"\\d\+|\[[^]]*\]\+|\.\*|(?<!\\)[()^$]", pattern), key=len).replace("\\", "")
+    source = Path(poscod.__file__).parent
+    texts = [
+        node.value
+        for path in source.rglob("*.py")
+        if path.name != "_words.py" and literal.split()[0] in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert len(literal) >= 12
+    # "NAME must ..." is said by a check that is given the name.
+    assert any(literal in text or literal == f"{text} must" for text in texts), literal

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._inputs import same_rows
 from poscod._validation import check_choice
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, reject_label_of
 from poscod.cli._columns import Rows, Table, listed
@@ -120,7 +119,6 @@ def run(args: argparse.Namespace) -> None:
     inputs = inputs.measured(X)
     traffic, seen = _read(unlabelled, inputs)
     y = inputs.labels(labelled)
-    _refuse_copies(X, traffic, args)
     model = _model(args, classifier, ratio, y, inputs)
     with console.working("fitting"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PoscodWarning)
@@ -223,14 +221,6 @@ def _refuse_swapped(args: argparse.Namespace, labelled: Table, unlabelled: Table
     if args.target not in labelled.columns and args.target in unlabelled.columns:
         raise InvalidInputError(
             f"{args.labelled} has no column '{args.target}', and {args.unlabelled} has it: the labelled table comes first."
-        )
-
-
-def _refuse_copies(X: Any, traffic: Any, args: argparse.Namespace) -> None:
-    """Refuse traffic that is a copy of the labelled rows: nothing could be learned, and the file was surely mixed up."""
-    if same_rows(X, traffic):
-        raise InvalidInputError(
-            f"{args.unlabelled} holds exactly the rows of {args.labelled}: the unlabelled rows must be traffic of their own."
         )
 
 

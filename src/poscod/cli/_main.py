@@ -8,7 +8,6 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import re
@@ -21,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from poscod._validation import nearest
 from poscod.cli._words import in_shell_words
 from poscod.exceptions import PoscodError, PoscodWarning
 
@@ -137,8 +137,8 @@ def _hint(parser: argparse.ArgumentParser, command: argparse.ArgumentParser, unk
         several = [o for a in command._actions if isinstance(a, argparse._AppendAction) for o in a.option_strings]
         first = next((option for option in several if option in ("--features", "--trust")), None)
         return f" (repeat an option for several values: {first} A {first} B)" if first else ""
-    if near := difflib.get_close_matches(name, list(command._option_string_actions), n=1, cutoff=0.8):
-        return f" (did you mean {near[0]}?)"
+    if near := nearest(name, command._option_string_actions, cutoff=0.8):
+        return f" (did you mean {near}?)"
     commands = next(a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     if name in commands["at"]._option_string_actions:
         return f" ({name} is part of the model: `poscod at` changes it)"

@@ -35,6 +35,7 @@ WORDS: tuple[tuple[str, str], ...] = (
         "raise --max-error or --delta, or fit with more labelled rows",
     ),
     (r"^risk_max must", "--max-error must"),
+    (r"^X_unlabeled holds exactly the rows of X:", "the unlabelled table holds exactly the rows of the labelled one:"),
     (r"^y must hold at least two classes", "the column of --target must hold at least two classes"),
     (
         r"^y must hold labels seen at fit, got (.*): OOD rows are passed apart\.",
