@@ -109,7 +109,8 @@ def test_files_state_a_convention_and_stay_small(path):
     tree = ast.parse(text)
     docstring = ast.get_docstring(tree)
     assert docstring, f"{path} opens without a docstring"
-    assert "SPDX-License-Identifier: BSD-3-Clause" in docstring
+    assert text.startswith("# SPDX-License-Identifier: BSD-3-Clause\n"), f"{path} opens without its licence"
+    assert "SPDX" not in docstring, f"{path}: the licence is a comment, the docstring is for readers"
     strings = [
         node
         for node in ast.walk(tree)
@@ -146,7 +147,7 @@ def test_import_is_light():
 
 def public_objects():
     for info in pkgutil.walk_packages([str(SOURCE)], "poscod."):
-        if info.ispkg or info.name.count(".") == 1:
+        if (info.ispkg or info.name.count(".") == 1) and "._" not in info.name:
             module = importlib.import_module(info.name)
             for name in getattr(module, "__all__", []):
                 yield f"{info.name}.{name}", getattr(module, name)

@@ -215,19 +215,18 @@ def _file(module: str, source: Path) -> Path:
 
 
 def _prose(docstring: str) -> str:
-    r"""Return a docstring as Markdown: no licence line, sections in bold, references as a list.
+    r"""Return a docstring as Markdown: sections in bold, references as a list.
 
     Examples
     --------
-    >>> print(_prose("What it is.\n\nReferences\n----------\n.. [1] A paper.\n\nSPDX-License-Identifier: X"))
+    >>> print(_prose("What it is.\n\nReferences\n----------\n.. [1] A paper."))
     What it is.
     <BLANKLINE>
     **References**
     <BLANKLINE>
     [1] A paper.
     """
-    text = re.sub(r"\n*SPDX-License-Identifier.*", "", docstring).strip()
-    text = re.sub(r"^(\w+)\n-{3,}\n", r"**\1**\n\n", text, flags=re.M)
+    text = re.sub(r"^(\w+)\n-{3,}\n", r"**\1**\n\n", docstring.strip(), flags=re.M)
     return re.sub(r"^\.\. (\[\d+\])", r"\1", text, flags=re.M)
 
 

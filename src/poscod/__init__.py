@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Classifiers that know when not to answer.
 
 The pipeline, in order: `problem` states what is asked (alpha, tpr_min, loss); `activations` holds what a trained
@@ -5,8 +6,6 @@ network gives us; `risk` estimates r(x), how wrong the classifier is here; `rati
 `strategies` joins both to the rejection score s(x) = r(x) + beta g(x); `selector` chooses the threshold lambda; `estimator`
 is the object that wires them, `POSCOD`; `decision` is what leaves it. `metrics` measures any score exactly; `theory` holds
 the exact optimum on known distributions.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.activations import Activations

@@ -1,7 +1,5 @@
-"""Run the command line with ``python -m poscod``.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""Run the command line with ``python -m poscod``."""
 
 import sys
 

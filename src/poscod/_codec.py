@@ -1,11 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Objects as JSON and plain arrays, and back, with a closed list of classes.
 
 Convention: None, bool, int, str, finite floats and lists are themselves; everything else is a JSON object with one tag
 (`DECODERS` lists them). A class is written by its name and read through `registry`, which is built from the package: no name
 in a file is ever imported, called or evaluated, and an object is made by setting attributes, not by its constructor. Arrays
 keep their dtype and memory layout, because the last bit of a matrix product depends on the latter.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -61,28 +60,13 @@ class ModelFileError(InvalidInputError):
 
 
 def class_name(cls: type) -> str:
-    """Return the full name of a class.
-
-    Parameters
-    ----------
-    cls : type
-
-    Returns
-    -------
-    name : str
-        Module and qualified name.
-    """
+    """Return the full name of a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 @functools.cache
 def registry() -> dict[str, type]:
     """Return the classes a model may consist of, by full name.
-
-    Returns
-    -------
-    classes : dict of str to type
-        Concrete dataclasses, named tuples and estimators (and `PLAIN`) defined in the modules of `FAMILIES`.
 
     Examples
     --------
@@ -125,18 +109,7 @@ class Encoder:
         self._members: dict[int, tuple[Any, str]] = {}
 
     def encode(self, value: Any, where: str = "model") -> Any:
-        """Return the JSON of a value.
-
-        Parameters
-        ----------
-        value : object
-        where : str
-            Path of attributes that leads to it, for error sentences.
-
-        Returns
-        -------
-        node : JSON value
-        """
+        """Return the JSON of a value."""
         kind = type(value)
         if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
             return value
@@ -211,16 +184,7 @@ class Decoder:
         self._members: dict[str, Any] = {}
 
     def decode(self, node: Any) -> Any:
-        """Return the value of a JSON node.
-
-        Parameters
-        ----------
-        node : JSON value
-
-        Returns
-        -------
-        value : object
-        """
+        """Return the value of a JSON node."""
         if isinstance(node, list):
             return [self.decode(item) for item in node]
         if not isinstance(node, dict):
@@ -302,17 +266,7 @@ DECODERS: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
 
 
 def read_npy(data: bytes) -> NDArray[Any]:
-    """Return the array of a .npy file after its header was checked against the size.
-
-    Parameters
-    ----------
-    data : bytes
-
-    Returns
-    -------
-    array : ndarray
-        Never of objects.
-    """
+    """Return the array of a .npy file after its header was checked against the size."""
     file = io.BytesIO(data)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     shape, _, dtype = readers[np.lib.format.read_magic(file)](file)

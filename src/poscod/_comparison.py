@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rules that compete on the same r and g: the fitted rule, either term alone, and SIRC.
 
 Convention: every rule is a score and a threshold that is chosen on the same calibration rows for the same required TPR, in the
 same way (empirical or guaranteed). Nothing is tuned on the rows that are measured.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -135,24 +134,7 @@ class Measured(NamedTuple):
 def read_sample(
     model: Any, X: Any, y: Any, X_ood: Any, X_unlabeled: Any, *, pi: float | None = None, level: float = 0.95
 ) -> Sample:
-    """Decide once on every group of rows.
-
-    Parameters
-    ----------
-    model : POSCOD
-        Fitted.
-    X, y : rows and labels
-        Fresh ID rows.
-    X_ood, X_unlabeled : rows or None
-    pi : float in (0, 1], default=None
-        Share of OOD inputs in the traffic where it is known; None estimates it.
-    level : float in (0, 1), default=0.95
-        Coverage of intervals.
-
-    Returns
-    -------
-    sample : Sample
-    """
+    """Decide once on every group of rows."""
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
     pi = None if pi is None else check_number(pi, "pi", 0.0, 1.0, closed="right")
     known, loss = model._judge(X, y)
@@ -167,23 +149,7 @@ def read_sample(
 
 
 def check_ratio(model: Any, X: Any, y: Any, X_unlabeled: Any, *, level: float = 0.95) -> Diagnosis | None:
-    """Check a model's g on fresh rows.
-
-    Parameters
-    ----------
-    model : POSCOD
-        Fitted.
-    X, y : rows and labels
-        Fresh ID rows.
-    X_unlabeled : rows
-        Fresh traffic.
-    level : float in (0, 1), default=0.95
-
-    Returns
-    -------
-    diagnosis : Diagnosis or None
-        Of `poscod.ratio.diagnose` on at most some thousand rows of each kind; None where there is no ratio, or too few rows.
-    """
+    """Check a model's g on fresh rows."""
     few = min(n_rows(X), n_rows(X_unlabeled)) < 2
     if model.ratio_ is None or few or not 0.0 <= model.ood_prior_ <= 1.0:
         return None
@@ -210,32 +176,12 @@ def _some(X: Any) -> Any:
 
 
 def own_rule(model: Any) -> Competitor:
-    """Return the rule a model decides by.
-
-    Parameters
-    ----------
-    model : POSCOD
-
-    Returns
-    -------
-    rule : Competitor
-    """
+    """Return the rule a model decides by."""
     return Competitor("poscod", _line(model.beta_), model.threshold_, _line_edge(model.beta_, model.threshold_))
 
 
 def rules_of(model: Any, sample: Sample) -> list[Competitor]:
-    """Return a model's own rule and its competitors at the same required TPR.
-
-    Parameters
-    ----------
-    model : POSCOD
-    sample : Sample
-
-    Returns
-    -------
-    rules : list of Competitor
-        The model's own first. Competitors that use g are left out where no ratio was learned.
-    """
+    """Return a model's own rule and its competitors at the same required TPR."""
     own = own_rule(model)
     others = [name for name in RULES if name != "poscod" and (model.ratio_ is not None or name == "risk")]
     target = required_tpr(model, sample)
@@ -244,17 +190,7 @@ def rules_of(model: Any, sample: Sample) -> list[Competitor]:
 
 
 def required_tpr(model: Any, sample: Sample) -> float:
-    """Return the TPR a model was asked for; where it was asked for something else, what it reaches on calibration rows.
-
-    Parameters
-    ----------
-    model : POSCOD
-    sample : Sample
-
-    Returns
-    -------
-    tpr_min : float
-    """
+    """Return the TPR a model was asked for; where it was asked for something else, what it reaches on calibration rows."""
     if keeps_tpr(model, sample):
         return float(model.problem_.tpr_min)
     arrays = sample.calibration
@@ -268,19 +204,7 @@ def keeps_tpr(model: Any, sample: Sample) -> bool:
 
 
 def promised_tpr(model: Any, calibration: CalibrationArrays) -> float | None:
-    """Return the TPR that a model's threshold promises.
-
-    Parameters
-    ----------
-    model : POSCOD
-    calibration : CalibrationArrays
-        What its threshold was chosen on.
-
-    Returns
-    -------
-    tpr_min : float or None
-        None where the problem asks for no TPR, or where a budget or a bound of the risk has moved the threshold.
-    """
+    """Return the TPR that a model's threshold promises."""
     tpr_min = getattr(model.problem_, "tpr_min", None)
     chosen = promised_on(model) is not None or sets_threshold(model, calibration)
     return float(tpr_min) if tpr_min is not None and chosen else None
@@ -305,19 +229,6 @@ def sets_threshold(model: Any, calibration: CalibrationArrays) -> bool:
 def rule_at(name: str, calibration: CalibrationArrays, alpha: float, tpr_min: float) -> Competitor | None:
     """Return a rule with the threshold that reaches a TPR on the calibration rows.
 
-    Parameters
-    ----------
-    name : str
-        A key of `RULES`.
-    calibration : CalibrationArrays
-    alpha : float in [0, 1]
-    tpr_min : float in (0, 1]
-
-    Returns
-    -------
-    rule : Competitor or None
-        None where SIRC has no spread of g to work with.
-
     Examples
     --------
     >>> arrays = CalibrationArrays(np.array([0.1, 0.2, 0.3, 0.4]), np.log([2.0, 1.0, 1.0, 1.0]))
@@ -333,36 +244,14 @@ def rule_at(name: str, calibration: CalibrationArrays, alpha: float, tpr_min: fl
 
 
 def measure(rule: Competitor, sample: Sample) -> Measured:
-    """Measure a rule on fresh rows.
-
-    Parameters
-    ----------
-    rule : Competitor
-    sample : Sample
-
-    Returns
-    -------
-    measured : Measured
-    """
+    """Measure a rule on fresh rows."""
     accept = {name: rule.score(rows) <= rule.threshold for name, rows in sample.groups.items()}
     known = tally(accept.pop("id"), sample.loss, sample.loss_values)
     return measured_of({"id": known, **{name: tally(mask) for name, mask in accept.items()}}, sample)
 
 
 def measured_of(tallies: Mapping[str, Tally], sample: Any) -> Measured:
-    """Return what a rule achieves from its counts.
-
-    Parameters
-    ----------
-    tallies : mapping of str to Tally
-        Under "id" and, where there are such rows, "ood" and "unlabelled".
-    sample : Sample
-        Or anything with its ``prior``, ``alpha``, ``level`` and ``loss_values``.
-
-    Returns
-    -------
-    measured : Measured
-    """
+    """Return what a rule achieves from its counts."""
     known, alpha, level, values = tallies["id"], sample.alpha, sample.level, sample.loss_values
     with_ood = without = None
     if "ood" in tallies:

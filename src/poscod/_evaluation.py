@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a deployed rule achieves: with clean OOD rows exactly, without any OOD label through the mixture identity.
 
 Convention: every number comes with an interval, and rows must be fresh: rows that nothing was fitted on.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -56,18 +55,6 @@ class Tally:
 
 def tally(accept: Mask, loss: Floats | None = None, loss_values: Floats | None = None) -> Tally:
     """Count what a rule did on some rows.
-
-    Parameters
-    ----------
-    accept : ndarray of shape (n,), bool
-    loss : ndarray of shape (n,), default=None
-        Loss of the answers; None where labels are not known.
-    loss_values : ndarray of shape (k,), default=None
-        Every value that the loss can have, increasing.
-
-    Returns
-    -------
-    tally : Tally
 
     Examples
     --------
@@ -130,22 +117,7 @@ class UnlabeledEvaluation(NamedTuple):
 def evaluate(
     accept_id: Mask, loss: Floats, accept_ood: Mask, alpha: float, level: float, *, loss_values: Floats
 ) -> Evaluation:
-    """Evaluate decisions on ID and OOD rows.
-
-    Parameters
-    ----------
-    accept_id, accept_ood : ndarray of bool
-    loss : ndarray
-        Loss of the answers on the ID rows.
-    alpha : float
-    level : float
-    loss_values : ndarray
-        Every value that the loss can have.
-
-    Returns
-    -------
-    evaluation : Evaluation
-    """
+    """Evaluate decisions on ID and OOD rows."""
     known = tally(accept_id, loss, loss_values)
     return evaluation_of(known, tally(accept_ood), alpha, level, loss_values=loss_values)
 
@@ -168,25 +140,7 @@ def evaluate_unlabeled(
     *,
     loss_values: Floats,
 ) -> UnlabeledEvaluation:
-    """Evaluate decisions on ID rows and unlabelled traffic.
-
-    Parameters
-    ----------
-    accept_id, accept_traffic : ndarray of bool
-    loss : ndarray
-        Loss of the answers on the ID rows.
-    log_ratio_id, log_ratio_traffic : ndarray
-        Scores from which the OOD prior of this traffic is estimated.
-    alpha, level : float
-    pi : float, Interval or None
-        OOD prior, known or estimated before; None estimates it on these rows.
-    loss_values : ndarray
-        Every value that the loss can have.
-
-    Returns
-    -------
-    evaluation : UnlabeledEvaluation
-    """
+    """Evaluate decisions on ID rows and unlabelled traffic."""
     if isinstance(pi, Interval):
         prior = pi
     else:
@@ -220,25 +174,7 @@ def label_free_risk(
     alpha: float,
     worst: float,
 ) -> float:
-    """Return a bound of the SCOD risk as one number to choose models by.
-
-    Parameters
-    ----------
-    accept, loss : ndarray
-        Of the labelled rows.
-    accept_traffic : ndarray of bool or None
-        Of the unlabelled rows; their share accepted bounds FPR for every OOD prior. A model's own estimate of the prior
-        must not enter: models that find less OOD would look better. Without unlabelled rows FPR counts as zero.
-    weights : pair of ndarray or None
-        Sample weights of labelled and unlabelled rows.
-    alpha : float
-    worst : float
-        Risk of a rule that accepts no ID row.
-
-    Returns
-    -------
-    risk : float
-    """
+    """Return a bound of the SCOD risk as one number to choose models by."""
     tpr = float(np.average(accept, weights=weights[0]))
     if tpr == 0.0:
         return worst

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Writing a file so that a reader never sees half of it.
 
 Convention: a draft beside the target is written, flushed to the disk and renamed over the target; whatever goes wrong before
 that leaves the old file as it was and no draft behind. A symbolic link stays one: what it points to is replaced. A device or a pipe is
 no file that could be replaced, and is refused.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -21,17 +20,7 @@ from poscod.exceptions import InvalidInputError
 
 
 def check_target(target: Path) -> int | None:
-    """Refuse a target that is there and is no file.
-
-    Parameters
-    ----------
-    target : Path
-
-    Returns
-    -------
-    mode : int or None
-        Its permissions; None where nothing is there yet.
-    """
+    """Refuse a target that is there and is no file."""
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:
@@ -45,16 +34,6 @@ def check_target(target: Path) -> int | None:
 @contextmanager
 def replacing(target: Path) -> Iterator[BinaryIO]:
     """Open a draft that replaces the target when the block ends without an error.
-
-    Parameters
-    ----------
-    target : Path
-        File that appears, or is replaced, as a whole; it keeps its permissions.
-
-    Yields
-    ------
-    file : binary file
-        The draft, open for writing.
 
     Examples
     --------

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How the labelled rows are used: which train the classifier, which fit g and calibrate r, which set the threshold.
 
 Convention: no row is scored by a part that was fitted on it. `fit_parts` returns fitted parts and, in `Calibration`, the arrays
 from which any threshold follows; nothing here knows costs.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -95,23 +94,7 @@ def refuse_copy(X: Any, X_unlabeled: Any) -> None:
 
 
 def label_rows(X: Any, y: Any, X_unlabeled: Any, weight: Any) -> tuple[Labelled, Any, NDArray[Any]]:
-    """Tell labelled from unlabelled rows and encode the labels.
-
-    Parameters
-    ----------
-    X : rows of any kind
-    y : array-like of shape (n,)
-        Labels; -1 marks unlabelled rows.
-    X_unlabeled : rows of the same kind or None
-    weight : array-like of shape (n,) or None
-
-    Returns
-    -------
-    rows : Labelled
-    traffic : rows or None
-        None where there are no unlabelled rows.
-    classes : ndarray of shape (K,)
-    """
+    """Tell labelled from unlabelled rows and encode the labels."""
     y = column_or_1d(y, warn=True)
     if len(y) != n_rows(X):
         raise InvalidInputError(f"y must have as many rows as X ({n_rows(X)}), got {len(y)}.")
@@ -145,26 +128,7 @@ def fit_parts(
     classes: NDArray[Any],
     rng: np.random.RandomState,
 ) -> Parts:
-    """Fit classifier, temperature and ratio, each on rows of its own.
-
-    Parameters
-    ----------
-    template : estimator
-        Unfitted classifier, a frozen one, or `NetworkHead`.
-    ratio : estimator
-        Unfitted ratio.
-    rows : Labelled
-    traffic : rows or None
-        Unlabelled rows.
-    calibration : float or int
-        Share of held-out rows, or number of folds.
-    classes : ndarray of shape (K,)
-    rng : RandomState
-
-    Returns
-    -------
-    parts : Parts
-    """
+    """Fit classifier, temperature and ratio, each on rows of its own."""
     frozen = isinstance(template, (FrozenEstimator, NetworkHead))
     if isinstance(calibration, float):
         train, inside, outside = _shares(rows.codes, 1.0 if frozen else calibration, rng)

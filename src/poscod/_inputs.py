@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rows of any kind (arrays, data frames, sparse matrices, Activations) and the logits a classifier gives them.
 
 Convention: a *view* of rows is an `Activations` with the classifier's logits and, where they are numbers, its features: what
 the conditional risk and the ratio are computed from. Everything else in the estimator sees views only.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -40,18 +39,7 @@ class NetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     def fit(self, X: Activations, y: Any = None) -> NetworkHead:
-        """Note the number of classes.
-
-        Parameters
-        ----------
-        X : Activations
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        self : NetworkHead
-        """
+        """Note the number of classes."""
         self.classes_ = np.arange(X.n_classes)
         return self
 
@@ -90,21 +78,7 @@ def logits_of(classifier: Any, X: Any) -> Floats:
 
 
 def view(classifier: Any, X: Any, *, with_features: bool = True) -> Activations:
-    """Return what is known of some rows: logits and, where the ratio uses them, features.
-
-    Parameters
-    ----------
-    classifier : fitted estimator
-    X : rows of any kind
-    with_features : bool, default=True
-        Whether features are part of the view; see `has_features`.
-
-    Returns
-    -------
-    rows : Activations
-        Not checked again: the classifier has read the same rows, and a NaN that it lets pass ends in a NaN score, which is
-        refused.
-    """
+    """Return what is known of some rows: logits and, where the ratio uses them, features."""
     if isinstance(X, Activations):
         return X
     rows = object.__new__(Activations)
@@ -180,19 +154,7 @@ def columns_without_numbers(X: Any) -> list[str]:
 
 
 def split_unlabeled(X: Any, y: Any, X_unlabeled: Any) -> tuple[NDArray[np.intp], Any]:
-    """Return the positions of labelled rows and the unlabelled rows: those given, or those whose label is -1.
-
-    Parameters
-    ----------
-    X : rows of any kind
-    y : array-like of shape (n,)
-    X_unlabeled : rows of the same kind or None
-
-    Returns
-    -------
-    labelled : ndarray of int
-    unlabelled : rows or None
-    """
+    """Return the positions of labelled rows and the unlabelled rows: those given, or those whose label is -1."""
     y = np.asarray(y)
     if y.dtype.kind in "US":  # texts have no -1; an array of objects may mix texts and -1
         marked = np.zeros(len(y), dtype=bool)

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From the library's objects to plain values that JSON can hold.
 
 Convention: JSON has neither NaN nor infinity: NaN is null, and an infinite number is null or, where the caller says so, a number that
 stands for it. Arrays, tuples and sets are lists, a named tuple is a dictionary of its fields, whatever else there is becomes its text.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -22,17 +21,6 @@ LARGEST = sys.float_info.max
 
 def plain(value: Any, *, infinity: float | None = None) -> Any:
     """Return a value as JSON knows it.
-
-    Parameters
-    ----------
-    value : object
-    infinity : float, default=None
-        What is written for an infinite number, with its sign; None writes null. With `LARGEST` comparisons such as
-        ``score <= threshold`` come out the same.
-
-    Returns
-    -------
-    value : None, bool, int, float, str, list or dict
 
     Examples
     --------

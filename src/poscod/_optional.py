@@ -1,7 +1,5 @@
-"""Optional packages are imported at the moment of use, through this one function.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""Optional packages are imported at the moment of use, through this one function."""
 
 from __future__ import annotations
 
@@ -13,19 +11,6 @@ from poscod.exceptions import MissingExtraError
 
 def require(package: str, *, extra: str, feature: str) -> ModuleType:
     """Import an optional package or say how to install it.
-
-    Parameters
-    ----------
-    package : str
-        Import name, possibly dotted.
-    extra : str
-        Extra of poscod that installs the package.
-    feature : str
-        What needs it, as the subject of the error sentence.
-
-    Returns
-    -------
-    module : module
 
     Examples
     --------

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The only place that checks lengths, NaN, ranges and names.
 
 Convention: a check returns the value in its canonical form (float64, contiguous, one type) or raises
 `InvalidInputError` with one sentence. Checks never copy an array that is already canonical and never
 change their argument.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -24,19 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def as_array(values: Any, name: str) -> NDArray[Any]:
-    """Convert to an array of real numbers, keeping float32 and float64 as they are.
-
-    Parameters
-    ----------
-    values : array-like
-    name : str
-        Name of the argument, for the message.
-
-    Returns
-    -------
-    array : ndarray of a floating dtype
-        float16, integers and booleans become float64 (float16 would overflow in sums).
-    """
+    """Convert to an array of real numbers, keeping float32 and float64 as they are."""
     try:
         array = np.asarray(values)
         if array.dtype not in (np.float32, np.float64):
@@ -60,26 +47,7 @@ def check_vector(
     allow_inf: bool = True,
     minimum: float | None = None,
 ) -> Floats:
-    """Check a one-dimensional array of numbers without NaN.
-
-    Parameters
-    ----------
-    values : array-like of shape (n,)
-    name : str
-        Name of the argument, for the message.
-    n : int, default=None
-        Required length; None allows any.
-    like : str
-        What the required length belongs to, for the message.
-    allow_inf : bool, default=True
-        Whether -inf and +inf may occur.
-    minimum : float, default=None
-        Smallest allowed value.
-
-    Returns
-    -------
-    vector : ndarray of shape (n,), float64
-    """
+    """Check a one-dimensional array of numbers without NaN."""
     vector = as_array(values, name).astype(np.float64, copy=False)
     if vector.ndim != 1:
         raise InvalidInputError(
@@ -107,22 +75,7 @@ def check_vector(
 def check_matrix(
     values: Any, name: str, *, columns: int | None = None, rows: int | None = None, allow_inf: bool = False
 ) -> NDArray[Any]:
-    """Check a two-dimensional array of finite numbers; float32 stays float32.
-
-    Parameters
-    ----------
-    values : array-like of shape (n, d)
-    name : str
-        Name of the argument, for the message.
-    columns, rows : int, default=None
-        Required sizes; None allows any.
-    allow_inf : bool, default=False
-        Whether infinities may occur.
-
-    Returns
-    -------
-    matrix : ndarray of shape (n, d), float32 or float64
-    """
+    """Check a two-dimensional array of finite numbers; float32 stays float32."""
     matrix = as_array(values, name)
     if matrix.ndim != 2:
         raise InvalidInputError(f"{name} must be two-dimensional (rows, columns), got shape {matrix.shape}.")
@@ -143,24 +96,7 @@ def check_matrix(
 
 
 def check_weight(values: Any, name: str, n: int, *, like: str = "the rows they weigh") -> Floats | None:
-    """Check sample weights: None, or finite non-negative numbers that are not all zero.
-
-    Parameters
-    ----------
-    values : array-like of shape (n,) or None
-    name : str
-        Name of the argument, for the message.
-    n : int
-        Number of rows the weights belong to.
-    like : str
-        What the rows are, for the message.
-
-    Returns
-    -------
-    weight : ndarray of shape (n,) or None
-        Scaled to a largest weight of one where products of sums of weights could leave the range of floats; weights
-        have no unit.
-    """
+    """Check sample weights: None, or finite non-negative numbers that are not all zero."""
     if values is None:
         return None
     weight = check_vector(values, name, n=n, like=like, allow_inf=False, minimum=0.0)
@@ -171,22 +107,6 @@ def check_weight(values: Any, name: str, n: int, *, like: str = "the rows they w
 
 def check_number(value: Any, name: str, low: float, high: float, *, closed: str = "both", hint: str = "") -> float:
     """Check a real number in an interval.
-
-    Parameters
-    ----------
-    value : float
-    name : str
-        Name of the argument, for the message.
-    low, high : float
-        Ends of the interval.
-    closed : {"both", "left", "right", "neither"}, default="both"
-        Which ends belong to it.
-    hint : str, default=""
-        What to do, appended to the message.
-
-    Returns
-    -------
-    value : float
 
     Examples
     --------
@@ -206,20 +126,7 @@ def check_number(value: Any, name: str, low: float, high: float, *, closed: str 
 
 
 def check_count(value: Any, name: str, minimum: int = 1) -> int:
-    """Check a whole number with a lower end.
-
-    Parameters
-    ----------
-    value : int
-    name : str
-        Name of the argument, for the message.
-    minimum : int, default=1
-        Smallest allowed value.
-
-    Returns
-    -------
-    value : int
-    """
+    """Check a whole number with a lower end."""
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if is_whole and value >= minimum:
         return int(value)
@@ -228,17 +135,6 @@ def check_count(value: Any, name: str, minimum: int = 1) -> int:
 
 def check_choice(value: Any, name: str, choices: Mapping[str, T]) -> T:
     """Look a name up in a family's mapping; an unknown name lists the valid ones.
-
-    Parameters
-    ----------
-    value : str
-    name : str
-        Name of the argument, for the message.
-    choices : mapping of str to object
-
-    Returns
-    -------
-    member : object
 
     Examples
     --------
@@ -259,18 +155,6 @@ def check_choice(value: Any, name: str, choices: Mapping[str, T]) -> T:
 def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the name that was probably meant, whatever its case.
 
-    Parameters
-    ----------
-    name : str
-    names : iterable of str
-        Names that there are.
-    cutoff : float in [0, 1], default=0.6
-        How alike it must be.
-
-    Returns
-    -------
-    near : str or None
-
     Examples
     --------
     >>> nearest("WIDHT", ["height", "width"]), nearest("colour", ["height", "width"])
@@ -282,22 +166,7 @@ def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def check_labels(values: ArrayLike, name: str, n_classes: int, *, n: int | None = None) -> NDArray[np.int64]:
-    """Check class indices 0, ..., n_classes - 1.
-
-    Parameters
-    ----------
-    values : array-like of shape (n,)
-    name : str
-        Name of the argument, for the message.
-    n_classes : int
-        Number of classes.
-    n : int, default=None
-        Required length; None allows any.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,), int64
-    """
+    """Check class indices 0, ..., n_classes - 1."""
     labels = check_vector(values, name, n=n, allow_inf=False)
     if len(labels) and (labels.min() < 0 or labels.max() >= n_classes or (labels != np.floor(labels)).any()):
         bad = labels[(labels < 0) | (labels >= n_classes) | (labels != np.floor(labels))][0]

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a trained network gives us for a set of inputs: features, logits and, where known, its last layer.
 
 Convention: arrays are kept as they come (float32, float64 or a memory map) and are never changed; every
 row-wise array has the same number of rows. ``logits = features @ weight.T + bias`` where the last layer is given.
 Files hold plain arrays under the names of the parts (.npz or .safetensors), never a pickle.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

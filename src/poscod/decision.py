@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What leaves the library: one row per input with the answer, whether it stands, and why not.
 
 Convention: ``label`` is the classifier's answer also where it is rejected; ``accept`` says whether to use it. Columns are
 arrays of equal length; nothing is computed here but the reason.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """POSCOD: one object that answers or abstains.
 
 Convention: ``s = r + beta g``, accept iff ``s <= threshold_``; ``decision_function = threshold_ - s``. Labelled rows have one use each:
 some train the classifier, others (which the classifier has not seen) calibrate r and fit g, and the rest (which neither has
 seen) set the threshold.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

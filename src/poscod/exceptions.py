@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Errors and warnings of the library, each with a class a program can catch.
 
 Convention: a message says which argument, what is allowed, what was received and what to do next.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 import sys
@@ -21,13 +20,7 @@ __all__ = [
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warn at the line outside the package that led here, however deep the check lies.
-
-    Parameters
-    ----------
-    message : str
-    category : type of Warning
-    """
+    """Warn at the line outside the package that led here, however deep the check lies."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "poscod":
         frame, level = frame.f_back, level + 1

@@ -1,11 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Models in files, without pickle.
 
 Convention: a ``.poscod`` file is an uncompressed zip archive of ``manifest.json`` (what the file is, and size and SHA-256 of
 every other member), ``state.json`` (the object), ``arrays/*.npy`` and ``foreign/*.skops`` (estimators of other libraries, through
 skops). Nothing is compressed, so no file can grow when it is read. Reading never runs code that a file names; checksums
 find damage, not forgery: whom a file comes from is for its reader to know.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

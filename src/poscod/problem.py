@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The SCOD problem: what is asked of a selective classifier, as a value.
 
 Minimise ``(1 - alpha) * R_S + alpha * FPR`` subject to ``TPR >= tpr_min`` (Definition 1 of [1]_). The
@@ -7,8 +8,6 @@ optimal selector accepts when ``s(x) = r(x) + beta * g(x) <= lambda`` with ``bet
 References
 ----------
 .. [1] V. Franc, J. Paplham, D. Prusa, "SCOD: From Heuristics to Theory", ECCV 2024.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Bridges to other runtimes: `poscod.backends.torch` and `poscod.backends.onnx`.
 
 Convention: nothing inside the library imports a backend, and a backend is imported by name, because it loads its package. Both turn
 a network into `poscod.Activations`; from there on everything is numpy.
-
-SPDX-License-Identifier: BSD-3-Clause
 """

@@ -1,7 +1,5 @@
-"""A progress bar over batches, where somebody looks at it.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""A progress bar over batches, where somebody looks at it."""
 
 from __future__ import annotations
 
@@ -15,22 +13,7 @@ from poscod.exceptions import MissingExtraError
 
 
 def watched(batches: Iterable[Any], text: str, progress: bool | None, *, extra: str) -> Iterator[Any]:
-    """Iterate over batches behind a progress bar.
-
-    Parameters
-    ----------
-    batches : iterable
-    text : str
-        What is being done.
-    progress : bool or None
-        None shows a bar on a terminal only, and only where tqdm is installed.
-    extra : str
-        Extra of poscod that installs tqdm.
-
-    Yields
-    ------
-    batch : object
-    """
+    """Iterate over batches behind a progress bar."""
     bar = _bar(text, len(batches) if isinstance(batches, Sized) else None, "batch", progress, extra)
     try:
         for batch in batches:
@@ -44,18 +27,7 @@ def watched(batches: Iterable[Any], text: str, progress: bool | None, *, extra: 
 
 @contextmanager
 def epochs_shown(epochs: int, progress: bool | None) -> Iterator[Callable[[dict[str, float]], None]]:
-    """Show epochs as they end, with their losses.
-
-    Parameters
-    ----------
-    epochs : int
-    progress : bool or None
-
-    Yields
-    ------
-    show : callable
-        Takes the record of an epoch.
-    """
+    """Show epochs as they end, with their losses."""
     bar = _bar("fit_ratio", epochs, "epoch", progress, "torch")
 
     def show(row: dict[str, float]) -> None:

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rows that arrive batch by batch become `Activations`, in memory or on disk beyond memory.
 
 Convention: a spool checks every batch when it arrives, so that a bad row is reported while its batch is known; the file appears as a
 whole at the end, or not at all.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -67,14 +66,7 @@ class Spool:
             self._folder.cleanup()
 
     def add(self, features: Part, logits: Part, labels: Any = None) -> None:
-        """Check a batch and keep it.
-
-        Parameters
-        ----------
-        features : ndarray of shape (n, d)
-        logits : ndarray of shape (n, K)
-        labels : array-like of shape (n,), default=None
-        """
+        """Check a batch and keep it."""
         if self.labelled is None:
             self.labelled = labels is not None
         if self.labelled != (labels is not None):
@@ -100,18 +92,7 @@ class Spool:
         self.rows += len(logits)
 
     def finish(self, weight: Part | None = None, bias: Part | None = None) -> Activations:
-        """Return all rows and, with a target, write them.
-
-        Parameters
-        ----------
-        weight : ndarray of shape (K, d), default=None
-        bias : ndarray of shape (K,), default=None
-
-        Returns
-        -------
-        activations : Activations
-            Memory-mapped from the file where there is one.
-        """
+        """Return all rows and, with a target, write them."""
         if self.rows == 0:
             raise InvalidInputError("loader must give at least one row, got none.")
         arrays: dict[str, Any] = {name: self._whole(name) for name in self._shapes}

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Images from folders, lists and arrays, ready for a network; neither torch nor onnx is needed.
 
 Convention: an image leaves as float32 (3, height, width): scaled to [0, 1], minus the mean, divided by the standard deviation of each channel.
 A label is a class index; -1 is an OOD or unlabelled image.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

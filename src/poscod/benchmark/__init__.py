@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The paper's experiments as data: specification -> independent cells -> long table -> tables.
 
 `read_spec` reads what to run, `run` computes the missing cells, `read_results` returns the long table;
 `table`, `ablation` and `compare` arrange it, `render` writes it. Rendering never recomputes.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.benchmark._compare import compare, paper_numbers

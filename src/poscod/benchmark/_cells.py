@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The unit of work: one method on one split of one OOD set, computed once and kept in one file.
 
 Convention: a cell's file is named by the digest of everything its values depend on: the content of the data, the split, the method, the
 version of the library. Values are added to it, never changed; a file appears whole or not at all.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

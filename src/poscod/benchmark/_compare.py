@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Our numbers beside those printed in the paper, and whether they may be compared.
 
 Convention: ``paper.csv`` holds facts from V. Franc, J. Paplham, D. Prusa, "SCOD: From Heuristics to Theory", ECCV 2024: the tables of single
 scores, of double scores and of ablations, in percent, with errors of print as printed. A number is comparable only if ID set, OOD set,
 network and the measured rows are those of the paper; every other line says what is not.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

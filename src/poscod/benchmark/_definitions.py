@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The paper's benchmarks as data: which sets, how many rows, which lists of images, how each set is split.
 
 Convention: names of sets are the paper's (``textures``, where OpenOOD 1.5 also says ``texture``); paths are relative to OpenOOD's
 ``data`` folder. "dedicated" sets have a training part of their own from which the ratio learns; the others are cut at random, one
 half to learn from and one half to measure on (appendix B of the paper).
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

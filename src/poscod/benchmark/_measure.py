@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From a split to numbers: what one cell computes.
 
 Convention: a value is asked for by a `Wanted` (strategy, setting, metric, alpha) and answered by a float, or by None where it is not
 defined (a product needs non-negative scores). The first score of a pair is r = 1 - MSP.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -75,19 +74,7 @@ class Measured(NamedTuple):
 
 
 def wanted_of(spec: BenchmarkSpec, kind: str, method: str) -> list[Wanted]:
-    """Return all values that the cells of one method hold.
-
-    Parameters
-    ----------
-    spec : BenchmarkSpec
-    kind : {"score", "ratio", "optimum"}
-    method : str
-        Score or ratio.
-
-    Returns
-    -------
-    wanted : list of Wanted
-    """
+    """Return all values that the cells of one method hold."""
     if kind == "optimum":
         return [Wanted("optimum", "", "ausrt", alpha) for alpha in spec.alphas]
     wanted = [Wanted("single", "", "aurc", None), Wanted("single", "", "auroc", None)]
@@ -150,18 +137,7 @@ def ratio_rows(pool: Pool | DumpPool, split: Split, method: str, pi: float | Non
 
 
 def values_of(measured: Measured, wanted: Iterable[Wanted], grid: str) -> dict[Wanted, float | None]:
-    """Compute values; all costs of a tuned strategy share one sweep.
-
-    Parameters
-    ----------
-    measured : Measured
-    wanted : iterable of Wanted
-    grid : str
-
-    Returns
-    -------
-    values : dict
-    """
+    """Compute values; all costs of a tuned strategy share one sweep."""
     single, loss = measured.single, measured.loss
     first, second = measured.first, measured.second
     arrays = (first.id_, second.id_, loss, first.ood, second.ood)

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The estimators of the likelihood ratio that a benchmark compares.
 
 Convention: an entry says which rows the estimator sees: the unlabelled "mixture", the "clean" OOD rows (nobody has those in
 practice), or the "world" itself.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

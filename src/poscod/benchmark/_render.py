@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Tables as text: Markdown, LaTeX and CSV.
 
 Convention: two decimals, mean ± sd where there are several values; the best in bold; CSV is long, one number per line, not rounded. Whatever a name contains is escaped for the language it is written in.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

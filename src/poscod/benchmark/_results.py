@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The long table of results: one row per value, with everything that is needed to know what it is.
 
 Convention: rows are sorted by all their columns, so that the same values give the same file. Values are shares, never percent.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -51,18 +50,7 @@ Row = dict[str, Any]
 
 
 def rows_of(spec: BenchmarkSpec, cells: Sequence[tuple[Cell, str, Stored]]) -> list[Row]:
-    """Turn stored cells into rows of the long table.
-
-    Parameters
-    ----------
-    spec : BenchmarkSpec
-    cells : sequence of (Cell, data hash, Stored)
-
-    Returns
-    -------
-    rows : list of dict
-        Sorted; undefined values are left out.
-    """
+    """Turn stored cells into rows of the long table."""
     rows = []
     for cell, data_hash, stored in cells:
         for item in wanted_of(spec, cell.kind, cell.method):
@@ -111,18 +99,7 @@ def _split_name(spec: BenchmarkSpec, cell: Cell) -> str:
 
 
 def write_results(rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write results.csv and, where pyarrow is installed, results.parquet.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-    out : Path
-        Folder.
-
-    Returns
-    -------
-    paths : list of Path
-    """
+    """Write results.csv and, where pyarrow is installed, results.parquet."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
     writer.writeheader()

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Run what is missing, in parallel, and put the long table together.
 
 Convention: cells are pure and independent; each writes its own file, so that a run that is killed loses only what it was computing. One
 process per core, one BLAS thread each. The table depends on the specification and the data alone: not on the order of work,
 the number of processes or interruptions.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

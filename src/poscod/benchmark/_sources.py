@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Where the rows come from: files of a network, score files of OpenOOD, a known world, embedded digits.
 
 Convention: a source is opened from a specification, names its OOD sets with their groups, and returns the `Pool` of one fold and set.
 Data are known by the digest of their content, never by their place. OOD labels are never read.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

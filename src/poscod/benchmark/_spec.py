@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What to run: one flat TOML file, one dataclass.
 
 Convention: every key is a field of `BenchmarkSpec`, unknown keys are refused, nothing is inherited. Paths are relative to ``root``,
 and ``root`` is relative to the folder of the TOML file. ``{fold}`` in a path is replaced by the name of the fold.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Who learns and who is measured: no row does both.
 
 Convention: a split is made of row numbers. A dedicated training file gives all its rows to learning and leaves all evaluation rows to
 measuring; without one, the rows are cut at random. Rows are compared by content, too: a training row that equals a measured row,
 ID or OOD, is left out.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -58,26 +57,7 @@ def split_rows(
     id_train_share: float,
     ood_train_share: float,
 ) -> Split:
-    """Split the rows of one pool.
-
-    Parameters
-    ----------
-    hash_id, hash_ood : ndarray of uint64
-        Content of the rows of the evaluation files.
-    hash_id_train, hash_ood_train : ndarray of uint64 or None, default=None
-        Content of dedicated training rows.
-    name : str
-        OOD set; with the seed it decides the order of its rows.
-    seed : int
-    n_id, n_test : int
-        Labelled rows to learn from and rows of each kind to measure on, at most.
-    id_train_share, ood_train_share : float in [0, 1)
-        Share to learn from where rows are cut at random; 0 measures all.
-
-    Returns
-    -------
-    split : Split
-    """
+    """Split the rows of one pool."""
     train_id, test_id = _cut(hash_id, hash_id_train, id_train_share, np.random.default_rng([seed, 0]))
     rng = np.random.default_rng([seed, 1, zlib.crc32(name.encode())])
     train_ood, test_ood = _cut(hash_ood, hash_ood_train, ood_train_share, rng)
@@ -91,18 +71,6 @@ def split_rows(
 
 def mixture_sizes(pi: float, n_mixture: int, most_id: int, most_ood: int) -> tuple[int, int]:
     """Return how many ID and OOD rows make a mixture with a share pi of OOD rows.
-
-    Parameters
-    ----------
-    pi : float in (0, 1]
-    n_mixture : int
-        Rows of the mixture, at most; where rows of one kind run out the mixture is smaller, with the same share.
-    most_id, most_ood : int
-        Rows there are.
-
-    Returns
-    -------
-    n_id, n_ood : int
 
     Examples
     --------

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The paper's tables and ablations from the long table of results.
 
 Convention: nothing is computed but means and standard deviations over folds and seeds (dividing by n - 1) and the choice of the best.
 Numbers are percent. `TABLES` and `ABLATIONS` feed the command line, the tests and the docs.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

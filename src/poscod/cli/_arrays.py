@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """NPY and NPZ files as tables: plain arrays, memory-mapped, never a pickle.
 
 Convention: an NPZ file is a table of named arrays of one length; a two-dimensional array is a matrix column. Files of `Activations`
 are such tables: their last layer is passed over. A two-dimensional
 NPY file has columns called 0, 1, 2, ...; a structured one has the names of its fields; a vector is the column 0.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -70,16 +69,7 @@ def _column(name: str, array: NDArray[Any]) -> Column:
 
 
 def open_npz(path: Path) -> ArrayTable:
-    """Open the arrays of an NPZ file; stored ones are mapped, compressed ones are read.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    table : ArrayTable
-    """
+    """Open the arrays of an NPZ file; stored ones are mapped, compressed ones are read."""
     arrays: dict[str, NDArray[Any]] = {}
     with sentences(path, "NPZ"), path.open("rb") as file, zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
@@ -111,16 +101,7 @@ def _without_head(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def open_npy(path: Path) -> ArrayTable:
-    """Open the array of an NPY file as a table.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    table : ArrayTable
-    """
+    """Open the array of an NPY file as a table."""
     with sentences(path, "NPY"), path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
@@ -153,12 +134,7 @@ class ArrayWriter:
         self._blocks: list[dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]] = []
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Append a block.
-
-        Parameters
-        ----------
-        columns : mapping of str to array
-        """
+        """Append a block."""
         block = {}
         for name, values in columns.items():
             array = np.ascontiguousarray(_plain(np.asarray(values), name))

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """CSV, Parquet and Arrow files, read and written block by block with pyarrow.
 
 Convention: the type of a CSV column is decided by **all** its cells, in a first pass over the file: whole numbers, numbers, truth
 values, or texts. A whole number with leading zeros or beyond 64 bits is a text, because it is a name and must leave as it came.
 Empty cells and NA, NaN, null among numbers are gaps. Columns keep their Arrow types from file to file.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -256,12 +255,7 @@ class ArrowWriter:
         self._schema: Any = None
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Append a block.
-
-        Parameters
-        ----------
-        columns : mapping of str to array
-        """
+        """Append a block."""
         pa = arrow()
         arrays = {
             name: self._array(columns.raw(name) if isinstance(columns, Rows) else values, name)

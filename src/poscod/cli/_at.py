@@ -1,11 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Move a model to other costs: another threshold for the same r and g, in a moment, without the data.
 
 --alpha, --tpr-min and --loss change what is asked; what is left out stays. --budget or --max-error then choose the threshold for
 something else than a share of ID inputs: how much of the traffic may be rejected, or how often an answer may be wrong.
 
 Convention: nothing is fitted again; the rows are those that `poscod fit` kept in the model file.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Run a benchmark, and make tables, ablations and comparisons of its results.
 
 SPEC is a TOML file or an embedded benchmark (gaussian, digits). `run` computes what is missing in the output folder, so a run that was
 interrupted goes on where it stopped; the other commands read the folder and compute nothing anew.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -48,12 +47,7 @@ _SUFFIXES = {"csv": ".csv", "latex": ".tex", "markdown": ".md"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the options of this command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_run(actions.add_parser("run", help="compute what is missing and write the long table", allow_abbrev=False))
     shown = {
@@ -92,12 +86,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Parameters
-    ----------
-    args : argparse.Namespace
-    """
+    """Run the command."""
     if args.action == "run":
         _run(args)
         return

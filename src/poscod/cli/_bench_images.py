@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Activations of OpenOOD's images, extracted once before a benchmark runs.
 
 Convention: the output of a list of images is one file, kept with the digest of everything it depends on: the list, the bytes of the images,
 the weights, the preprocessing. It is made anew only when that digest changes.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -34,23 +33,7 @@ class _List(NamedTuple):
 def extract_images(
     spec: BenchmarkSpec, out: Path, say: Callable[[str], None], *, batch_size: int = 256
 ) -> BenchmarkSpec:
-    """Run the network over all lists of images of a specification.
-
-    Parameters
-    ----------
-    spec : BenchmarkSpec
-        With the source "openood".
-    out : Path
-        Folder of the activations.
-    say : callable
-        Takes one line about each list.
-    batch_size : int, default=256
-
-    Returns
-    -------
-    spec : BenchmarkSpec
-        The same benchmark with the source "activations", which reads what was extracted.
-    """
+    """Run the network over all lists of images of a specification."""
     from poscod.backends.images import NORMALISATIONS, open_images
     from poscod.backends.torch import build_network, extract
 

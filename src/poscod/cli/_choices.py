@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What ``poscod fit`` offers by name: classifiers, ratios, losses from files, reject labels.
 
 Convention: one mapping per family; a name that is not in it is refused with the names that are.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a table is to a command: named columns of a kind, and blocks of rows that turn into numpy arrays when asked.
 
 Convention: rows are counted from 1 in messages, without a header line. A block keeps its columns as the file has them
 (`Rows.raw`), so that what is only passed on loses nothing; ``rows[name]`` is a numpy array. Gaps among numbers are NaN.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -93,18 +92,7 @@ class Rows(Mapping[str, NDArray[Any]]):
         return self._columns[name]
 
     def matrix(self, names: Sequence[str]) -> NDArray[Any]:
-        """Return columns side by side as finite numbers.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Columns of numbers, truth values or lists of numbers.
-
-        Returns
-        -------
-        matrix : ndarray of shape (n_rows, d)
-            float32 where all columns are at most that, float64 otherwise. Gaps, NaN and infinities are refused.
-        """
+        """Return columns side by side as finite numbers."""
         parts = [self._finite(name) for name in names]
         small = all(part.dtype in (np.float16, np.float32) for part in parts)
         matrix = np.empty((self.n_rows, sum(part.shape[1] for part in parts)), np.float32 if small else np.float64)
@@ -154,18 +142,7 @@ class Table:
             raise InvalidInputError(f"{path} has no columns.")
 
     def chunks(self, rows: int = 65536, columns: Sequence[str] | None = None) -> Iterator[Rows]:
-        """Iterate over consecutive blocks of at most `rows` rows, so that memory stays bounded.
-
-        Parameters
-        ----------
-        rows : int, default=65536
-        columns : sequence of str, default=None
-            Columns to read; None reads all.
-
-        Yields
-        ------
-        block : Rows
-        """
+        """Iterate over consecutive blocks of at most `rows` rows, so that memory stays bounded."""
         names = self.need(self.columns if columns is None else columns)
         start = 0
         for block, n in self._blocks(rows, names):
@@ -173,17 +150,7 @@ class Table:
             start += n
 
     def read(self, columns: Sequence[str] | None = None) -> Rows:
-        """Return all rows at once.
-
-        Parameters
-        ----------
-        columns : sequence of str, default=None
-            Columns to read; None reads all.
-
-        Returns
-        -------
-        rows : Rows
-        """
+        """Return all rows at once."""
         blocks = list(self.chunks(columns=columns))
         if len(blocks) == 1:
             return blocks[0]
@@ -201,17 +168,7 @@ class Table:
         return list(names)
 
     def match(self, pattern: str) -> list[str]:
-        """Return the columns that a glob such as ``f_*`` matches, in the order of the file; none is refused.
-
-        Parameters
-        ----------
-        pattern : str
-            A name, or a glob with ``*``, ``?`` and ``[...]``.
-
-        Returns
-        -------
-        names : list of str
-        """
+        """Return the columns that a glob such as ``f_*`` matches, in the order of the file; none is refused."""
         found = (
             [pattern]
             if pattern in self.columns
@@ -241,15 +198,6 @@ class Table:
 
 def listed(names: Any, most: int = 8) -> str:
     """Return names for a message, the first few of them.
-
-    Parameters
-    ----------
-    names : iterable of str
-    most : int, default=8
-
-    Returns
-    -------
-    text : str
 
     Examples
     --------

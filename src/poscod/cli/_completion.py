@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Print a script that completes commands, options and file names in your shell.
 
 Convention: the script is made by shtab from the parser itself, so that it knows every command there is.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a command says: words or one JSON document on standard output, progress on standard error.
 
 Convention: with ``--json`` standard output holds exactly one JSON document (NaN and infinities are null); with ``--quiet``
 nothing but errors is said, the JSON document excepted. Progress appears after two seconds, on a terminal only.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -29,10 +28,6 @@ _PATIENCE = 2.0
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--json`` and ``--quiet`` to a command.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
 
     Examples
     --------
@@ -83,15 +78,7 @@ class Console:
             stream.flush()
 
     def answer(self, document: Mapping[str, Any], *lines: str) -> None:
-        """Give the answer of a command, once: the document with ``--json``, the lines otherwise.
-
-        Parameters
-        ----------
-        document : mapping
-            Numbers, texts, lists and mappings; numpy's are turned into plain ones.
-        *lines : str
-            The same for people.
-        """
+        """Give the answer of a command, once: the document with ``--json``, the lines otherwise."""
         if not self.json:
             self.say(*lines)
             return
@@ -106,16 +93,7 @@ class Console:
 
     @contextmanager
     def progress(self, label: str, total: int | None = None, unit: str = "rows") -> Iterator[Callable[[int], Any]]:
-        """Show a bar while the block runs; call what it yields with the number of units done.
-
-        Parameters
-        ----------
-        label : str
-            What is being done.
-        total : int, default=None
-            Number of units; None where it is not known.
-        unit : str, default="rows"
-        """
+        """Show a bar while the block runs; call what it yields with the number of units done."""
         bar = self._bar(label, total, unit) if self.live else None
         try:
             yield (lambda n: None) if bar is None else bar.update
@@ -125,13 +103,7 @@ class Console:
 
     @contextmanager
     def working(self, label: str) -> Iterator[None]:
-        """Show the seconds that a block without countable steps takes.
-
-        Parameters
-        ----------
-        label : str
-            What is being done.
-        """
+        """Show the seconds that a block without countable steps takes."""
         if not self.live:
             yield
             return
@@ -169,14 +141,6 @@ class Console:
 
 def percent(share: float) -> str:
     """Return a share as a text with one decimal.
-
-    Parameters
-    ----------
-    share : float
-
-    Returns
-    -------
-    text : str
 
     Examples
     --------

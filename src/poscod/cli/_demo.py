@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """See the method work on real data: a classifier that knows the digits 0 to 5 is sent all ten, and learns when not to answer.
 
 Writes a report to open in a browser, the saved model, a picture, and the tables, to try the other commands on.
 
 Convention: the data are embedded in scikit-learn; everything is measured on rows that nothing was fitted on.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -93,16 +92,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def fit_digits(digits: OpenDigits) -> POSCOD:
-    """Fit the model of the demo: a fifth of the labelled rows trains the classifier, so that it makes mistakes worth rejecting.
-
-    Parameters
-    ----------
-    digits : OpenDigits
-
-    Returns
-    -------
-    model : POSCOD
-    """
+    """Fit the model of the demo: a fifth of the labelled rows trains the classifier, so that it makes mistakes worth rejecting."""
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     model = POSCOD(classifier, alpha=ALPHA, tpr_min=TPR_MIN, calibration=0.8, random_state=0)
     model.fit(digits.labelled, digits.y_labelled, X_unlabeled=digits.traffic)
@@ -111,20 +101,7 @@ def fit_digits(digits: OpenDigits) -> POSCOD:
 
 
 def write_files(folder: Path, model: POSCOD, digits: OpenDigits, sample: Sample) -> list[Path]:
-    """Write report, model, picture and tables; the report comes first in the list.
-
-    Parameters
-    ----------
-    folder : Path
-    model : POSCOD
-    digits : OpenDigits
-    sample : Sample
-        The fresh rows as the model sees them.
-
-    Returns
-    -------
-    files : list of Path
-    """
+    """Write report, model, picture and tables; the report comes first in the list."""
     summary = report.summarise(
         model,
         X=digits.test,

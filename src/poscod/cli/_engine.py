@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``--engine dask``: the same commands on tables beyond one memory.
 
 Convention: tables are Parquet files, folders of them or locations of any fsspec store; columns are chosen, and rows are read from a
 chunk, by the same code as for other tables; the model file is the same. A table of decisions is a folder of Parquet files, one per chunk, in the order of the rows.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -34,14 +33,7 @@ ENGINES: dict[str, str] = {"memory": "this process", "dask": "a Dask cluster"}
 
 
 def add_engine_options(parser: argparse.ArgumentParser, *, sample: bool = False) -> None:
-    """Add ``--engine`` and what goes with it.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    sample : bool, default=False
-        Whether the command fits and may need a sample.
-    """
+    """Add ``--engine`` and what goes with it."""
     group = parser.add_argument_group("beyond one memory")
     group.add_argument(
         "--engine", default="memory", help="memory, or dask for Parquet files of any size (default: memory)"
@@ -119,17 +111,7 @@ class FrameTable(Table):
         return Rows(values, sum(len(part) for part in parts), self.path)
 
     def rows(self, inputs: Inputs) -> Any:
-        """Return the input of a model in chunks: matrices, or `Activations` with an outside classifier.
-
-        Parameters
-        ----------
-        inputs : Inputs
-            Where it does not know the numbers per row yet, those of the first row hold for all.
-
-        Returns
-        -------
-        chunks : Chunks
-        """
+        """Return the input of a model in chunks: matrices, or `Activations` with an outside classifier."""
         from poscod.backends.dask._chunks import Chunks, counted
 
         inputs.check(self)
@@ -192,28 +174,7 @@ def _read_part(frame: Any, shared: tuple[Inputs, str], start: int) -> Any:
 def fit_on_dask(
     args: argparse.Namespace, model: Any, inputs: Inputs, tables: tuple[FrameTable, FrameTable], y: Any, cluster: Any
 ) -> tuple[POSCOD, Inputs, int]:
-    """Fit a model on Dask tables.
-
-    Parameters
-    ----------
-    args : argparse.Namespace
-    model : POSCOD
-    inputs : Inputs
-    tables : pair of FrameTable
-        Labelled rows and traffic.
-    y : ndarray
-        Labels.
-    cluster : Cluster
-
-    Returns
-    -------
-    model : POSCOD
-        Fitted.
-    inputs : Inputs
-        With the numbers per row.
-    n_traffic : int
-        Rows of the traffic.
-    """
+    """Fit a model on Dask tables."""
     from poscod.backends.dask import fit
 
     if args.ratio == "linear":
@@ -228,24 +189,7 @@ def fit_on_dask(
 def predict_on_dask(
     model: POSCOD, table: FrameTable, inputs: Inputs, kept: list[str], args: argparse.Namespace, columns_of: Any
 ) -> Counter[str]:
-    """Decide on the rows of a Dask table and write a folder of Parquet files.
-
-    Parameters
-    ----------
-    model : POSCOD
-    table : FrameTable
-    inputs : Inputs
-    kept : list of str
-        Columns of the input that are written, too.
-    args : argparse.Namespace
-    columns_of : callable
-        Decisions, inputs and reject label to columns.
-
-    Returns
-    -------
-    counts : Counter
-        How often each reason occurs, and "rows".
-    """
+    """Decide on the rows of a Dask table and write a folder of Parquet files."""
     from poscod.backends.dask._decide import decider, write_parquet
 
     dask = require("dask", extra="dask", feature="--engine dask")
@@ -261,23 +205,7 @@ def predict_on_dask(
 def evaluate_on_dask(
     args: argparse.Namespace, model: POSCOD, cluster: Any
 ) -> tuple[POSCOD, Any, list[dict[str, Any]], Any]:
-    """Measure a model and its competitors on Dask tables.
-
-    Parameters
-    ----------
-    args : argparse.Namespace
-    model : POSCOD
-    cluster : Cluster
-
-    Returns
-    -------
-    model : POSCOD
-    sample : ChunkedSample
-    rules : list of dict
-        Of `poscod.cli._rules.compare_rules`.
-    diagnosis : Diagnosis or None
-        Of g, where there is traffic.
-    """
+    """Measure a model and its competitors on Dask tables."""
     from poscod.backends.dask import _evaluate
 
     fresh = read_fresh(

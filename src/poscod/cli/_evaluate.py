@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Measure a model on fresh rows, beside the rules it competes with.
 
 The rows of --id are labelled rows of known classes that nothing was fitted on. With --ood, rows known to be out-of-distribution, all
@@ -5,8 +6,6 @@ rates are measured directly. With --unlabelled, fresh traffic, they are estimate
 (MSP alone, g alone, SIRC, and the model's own) gets its threshold from the same calibration rows at the same required TPR.
 
 Convention: intervals are in brackets; the document of --json and of -o FILE.json is the same.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Write a model's whole decision rule as one ONNX graph, which any runtime can serve without poscod, Python or PyTorch.
 
 The graph takes `features` and `logits` of a network (or `input`, for a model with a scikit-learn classifier) and returns label (class index),
@@ -5,8 +6,6 @@ accept, reason, risk, log_ratio, score and posterior. With --backbone it stands 
 
 Convention: numbers are combined in double precision unless --precision float32 is given; class names, reasons and the threshold are in the
 metadata.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

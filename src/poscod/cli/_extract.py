@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Run a network over images and keep its features, logits, labels and last layer.
 
 The input is a folder of images (its subfolders are the classes, in alphabetical order), a list of them (.txt; one line per image: path and
@@ -8,8 +9,6 @@ and called without arguments, or the name of a built-in network (resnet56_32x32,
 Convention: the layer that makes the logits is found by itself; its input are the features. Rows must be rows the network was not trained on
 if they are to set thresholds. The file is written batch by batch and appears as a whole. It is a table for the other commands:
 poscod fit known.npz traffic.npz --target labels --embedding features --logits logits.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

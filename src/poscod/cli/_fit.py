@@ -1,11 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Learn when not to answer, from labelled rows and from unlabelled traffic, and save the model.
 
 LABELLED holds rows of the known classes with a column that names the class. UNLABELLED holds inputs as they arrive in use:
 nobody needs to say which of them are unknown. Tables are CSV, Parquet, Arrow, NPY or NPZ files.
 
 Convention: columns are chosen by `poscod.cli._inputs`; everything else is an argument of `poscod.POSCOD`.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

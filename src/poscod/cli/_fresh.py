@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Fresh rows for commands that measure a model: labelled ID rows, clean OOD rows, unlabelled traffic.
 
 Convention: columns are found as `poscod fit` has chosen them; rows are read whole, because every rate counts all of them.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ class Fresh(NamedTuple):
 
 
 def add_fresh_options(parser: argparse.ArgumentParser) -> None:
-    """Add the tables of fresh rows and what is known of them.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the tables of fresh rows and what is known of them."""
     group = parser.add_argument_group("fresh rows")
     group.add_argument("--id", required=True, metavar="TABLE", help="labelled rows that nothing was fitted on")
     group.add_argument("--target", metavar="COLUMN", help="column with the class (default: as in `poscod fit`)")
@@ -64,22 +58,7 @@ def add_fresh_options(parser: argparse.ArgumentParser) -> None:
 def read_fresh(
     args: argparse.Namespace, model: Any, *, opener: Callable[[str], Table] = open_table, reader: Any = Inputs.read
 ) -> Fresh:
-    """Read the tables that a command was given.
-
-    Parameters
-    ----------
-    args : argparse.Namespace
-        With the options of `add_fresh_options` and ``model``.
-    model : POSCOD
-    opener : callable
-        Name of a file -> Table.
-    reader : callable
-        (inputs, table) -> rows of the model.
-
-    Returns
-    -------
-    fresh : Fresh
-    """
+    """Read the tables that a command was given."""
     if args.pi is not None and not args.unlabelled:
         raise InvalidInputError("--pi is the share of OOD inputs in --unlabelled: give that table, too.")
     files = {"id": args.id, "ood": args.ood, "unlabelled": args.unlabelled}

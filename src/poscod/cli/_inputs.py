@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which columns of a table are the input of a model, its labels and its names; and how rows of them are read.
 
 Convention: the choice is made once, by ``poscod fit``, and travels in the model file as the attribute ``columns_``, a plain
 dictionary: later tables are read by name, in any order. Models saved from Python have no such record; see `Inputs.of_model`.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -33,12 +32,7 @@ _SUM_TOLERANCE = 1e-2
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose columns.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the options that choose columns."""
     group = parser.add_argument_group("columns")
     group.add_argument("--target", required=True, metavar="COLUMN", help="column with the class of each labelled row")
     group.add_argument("--id", metavar="COLUMN", help="column with a name for each row: kept, never a feature")

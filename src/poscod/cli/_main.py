@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From the words on the command line to a command, and from an error to one sentence.
 
 Convention: whatever goes wrong with the input ends in one line on standard error, ``poscod: error: ...``, and exit code 2.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -53,12 +52,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line.
-
-    Returns
-    -------
-    parser : argparse.ArgumentParser
-    """
+    """Return the parser of the whole command line."""
     parser = Parser(
         prog="poscod",
         description="Classifiers that know when not to answer.",
@@ -155,14 +149,6 @@ def _passed(package: str, error: Exception) -> bool:
 def os_sentence(error: OSError) -> str:
     """Say in a sentence what the system refused.
 
-    Parameters
-    ----------
-    error : OSError
-
-    Returns
-    -------
-    sentence : str
-
     Examples
     --------
     >>> os_sentence(FileNotFoundError(2, "No such file or directory", "a.csv"))
@@ -181,7 +167,7 @@ def os_sentence(error: OSError) -> str:
 
 def _description(module: ModuleType) -> str:
     """Return what a command's docstring says to its users: everything before the convention."""
-    text = (module.__doc__ or "").partition("\nConvention:")[0].partition("\nSPDX")[0]
+    text = (module.__doc__ or "").partition("\nConvention:")[0]
     return "\n\n".join(textwrap.fill(" ".join(part.split()), 80) for part in text.strip().split("\n\n"))
 
 

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Model files for commands: reading them with the words of the command line, and what they promise in sentences.
 
 Convention: a type that is not trusted by default is named with the option that trusts it.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -22,12 +21,7 @@ from poscod.persist import ModelFileError, UntrustedTypesError
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the model file and ``--trust``.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the model file and ``--trust``."""
     parser.add_argument("model", help="model file written by `poscod fit`")
     parser.add_argument(
         "--trust",
@@ -39,17 +33,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def load_model(args: argparse.Namespace) -> POSCOD:
-    """Return the model that a command was given.
-
-    Parameters
-    ----------
-    args : argparse.Namespace
-        With ``model`` and ``trust``.
-
-    Returns
-    -------
-    model : POSCOD
-    """
+    """Return the model that a command was given."""
     try:
         return POSCOD.load(args.model, trusted=args.trust)
     except UntrustedTypesError as error:
@@ -64,31 +48,13 @@ def load_model(args: argparse.Namespace) -> POSCOD:
 
 
 def rule_words(model: Any) -> str:
-    """Say in a sentence where a model accepts.
-
-    Parameters
-    ----------
-    model : POSCOD
-
-    Returns
-    -------
-    sentence : str
-    """
+    """Say in a sentence where a model accepts."""
     asked = "" if promised_tpr(model, model._arrays(model.problem_)) is None else f", tpr_min = {model.tpr_min:g}"
     return f"accept where r + {model.beta_:.4g} g <= {model.threshold_:.4g} (alpha = {model._alpha():g}{asked})."
 
 
 def promise(model: Any) -> str:
-    """Say in a sentence what the threshold of a model promises.
-
-    Parameters
-    ----------
-    model : POSCOD
-
-    Returns
-    -------
-    sentence : str
-    """
+    """Say in a sentence what the threshold of a model promises."""
     arrays = model._arrays(model.problem_)
     n, tpr_min = len(arrays.risk), promised_tpr(model, arrays)
     if tpr_min is None:

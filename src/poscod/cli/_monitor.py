@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Watch the traffic: the OOD share over time, and whether the rule still does what it did.
 
 The log is a table with a column of times; either new rows, which the model decides, or decisions that `poscod predict` has
@@ -5,8 +6,6 @@ written. Nothing needs a label. Without --ood, --unlabelled or --reference, what
 of the fit, and intervals are wider. With --state the counts are kept in a file and every log is added to them once.
 
 Convention: rows are read and counted in blocks, so that memory does not grow with the log. Exit code 3 with --fail-on.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

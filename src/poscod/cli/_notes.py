@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What ``poscod fit`` has to say about the tables and about g beside its numbers: doubts, and what to do about each.
 
 Convention: a note is one or two sentences that name the user's columns, rows and options; no note is said without a measured reason.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -54,19 +53,7 @@ class Sampled(NamedTuple):
 
 
 def sample_columns(block: Mapping[str, NDArray[Any]], names: Iterable[str]) -> dict[str, Sampled]:
-    """Return some values of each column of single numbers.
-
-    Parameters
-    ----------
-    block : mapping of str to ndarray
-        All rows of a table.
-    names : iterable of str
-        Columns of numbers or of lists of them; lists are left out.
-
-    Returns
-    -------
-    columns : dict of str to Sampled
-    """
+    """Return some values of each column of single numbers."""
     found = {}
     for name in names:
         values = block[name]
@@ -81,15 +68,6 @@ def sample_columns(block: Mapping[str, NDArray[Any]], names: Iterable[str]) -> d
 
 def column_notes(known: Mapping[str, Sampled], traffic: Mapping[str, Sampled]) -> list[str]:
     """Name columns that count rows, or that tell the labelled rows from the traffic by themselves.
-
-    Parameters
-    ----------
-    known, traffic : mapping of str to Sampled
-        Of `sample_columns`.
-
-    Returns
-    -------
-    notes : list of str
 
     Examples
     --------
@@ -117,17 +95,7 @@ def column_notes(known: Mapping[str, Sampled], traffic: Mapping[str, Sampled]) -
 
 
 def list_notes(inputs: Inputs, labelled: Table, unlabelled: Table) -> list[str]:
-    """Say where columns of lists are left out that would help, or are taken for features and look like logits.
-
-    Parameters
-    ----------
-    inputs : Inputs
-    labelled, unlabelled : Table
-
-    Returns
-    -------
-    notes : list of str
-    """
+    """Say where columns of lists are left out that would help, or are taken for features and look like logits."""
     lists = [c for name, c in labelled.columns.items() if c.kind == "matrix" and name in unlabelled.columns]
     notes = []
     for name, _, width, _ in lists:
@@ -141,18 +109,7 @@ def list_notes(inputs: Inputs, labelled: Table, unlabelled: Table) -> list[str]:
 
 
 def trust_notes(path: str) -> list[str]:
-    """Say what reading a saved model needs.
-
-    Parameters
-    ----------
-    path : str
-        Its file.
-
-    Returns
-    -------
-    notes : list of str
-        None where it holds trusted types only.
-    """
+    """Say what reading a saved model needs."""
     try:
         load(path)
     except UntrustedTypesError as error:
@@ -162,21 +119,7 @@ def trust_notes(path: str) -> list[str]:
 
 
 def share_notes(model: Any, classes: Sequence[Any], n_labelled: int) -> list[str]:
-    """Say what is doubtful about the estimated OOD share; more is checked by `poscod evaluate` on fresh traffic.
-
-    Parameters
-    ----------
-    model : POSCOD
-        Fitted.
-    classes : sequence
-        Names of the classes.
-    n_labelled : int
-        Labelled rows that were given.
-
-    Returns
-    -------
-    notes : list of str
-    """
+    """Say what is doubtful about the estimated OOD share; more is checked by `poscod evaluate` on fresh traffic."""
     if model.ratio_ is None:
         return []
     if not getattr(model.ratio_, "gate_open_", True):
@@ -200,20 +143,7 @@ def share_notes(model: Any, classes: Sequence[Any], n_labelled: int) -> list[str
 
 
 def mix_notes(model: Any, classes: Sequence[Any]) -> list[str]:
-    """Name the class whose share differs most between the tables, where the mix of classes differs at all.
-
-    Parameters
-    ----------
-    model : POSCOD
-        Fitted.
-    classes : sequence
-        Names of the classes.
-
-    Returns
-    -------
-    notes : list of str
-        At most one. Rows that g calls far more likely in the traffic are no members of a class that is just more frequent.
-    """
+    """Name the class whose share differs most between the tables, where the mix of classes differs at all."""
     kept, pi = model.calibration_, model.ood_prior_
     sides = []
     for logits, log_ratio in ((kept.logits, kept.log_ratio), (kept.traffic_logits, kept.traffic_log_ratio)):

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The plane of conditional risk and likelihood ratio as an SVG file: the picture of the demo.
 
 Convention: r grows to the right and g upwards, both on logarithmic axes; what lies below the curve r + beta g = lambda is accepted.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -20,23 +19,7 @@ _COLOURS = {"unknown": "#d1495b", "known, answered right": "#2e86ab", "known, an
 
 
 def draw_plane(known: Decisions, wrong: NDArray[np.bool_], unknown: Decisions, threshold: float, beta: float) -> str:
-    """Return the picture.
-
-    Parameters
-    ----------
-    known : Decisions
-        On ID rows.
-    wrong : ndarray of shape (n,), bool
-        Whether their answers are wrong.
-    unknown : Decisions
-        On OOD rows.
-    threshold, beta : float
-        Of the rule; beta is finite and positive.
-
-    Returns
-    -------
-    svg : str
-    """
+    """Return the picture."""
     groups = zip(_COLOURS.items(), (unknown, known[~wrong], known[wrong]), strict=True)
     parts = []
     for i, ((text, colour), rows) in enumerate(groups):

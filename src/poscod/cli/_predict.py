@@ -1,11 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Answer or abstain on new rows, with the reason for every rejection.
 
 The columns that the model was fitted on are found by name, in any order. All columns of the input are kept, and these are added:
 label (the classifier's answer), accept, reason, risk, log_ratio, score, and prediction (the label, or the reject label).
 
 Convention: rows are read, decided and written in blocks, so that memory does not grow with the file.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -89,19 +88,7 @@ def _tell(args: argparse.Namespace, console: Console, reasons: Counter[str]) -> 
 
 
 def decision_columns(decisions: Decisions, inputs: Inputs, reject_label: Any) -> dict[str, NDArray[Any]]:
-    """Return decisions as columns of a table, with the labels that people know and the prediction.
-
-    Parameters
-    ----------
-    decisions : Decisions
-    inputs : Inputs
-    reject_label : object
-        Prediction of a rejected row.
-
-    Returns
-    -------
-    columns : dict of str to ndarray
-    """
+    """Return decisions as columns of a table, with the labels that people know and the prediction."""
     columns = {field.name: getattr(decisions, field.name) for field in fields(decisions)}
     columns["label"] = inputs.names_of(decisions.label)
     named = Decisions(**columns)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Write a page for people: what the model does on fresh rows, what it promises, and what other costs would mean.
 
 The rows are those of `poscod evaluate`: --id are labelled rows that nothing was fitted on, --ood rows known to be out-of-distribution,
@@ -6,8 +7,6 @@ what-if explorer, report.md and report.json hold the same summary.
 
 Convention: r, log g and loss of every row are embedded in the page for its explorer, features and labels are not; example rows
 show the id column and columns that the model does not read first.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The fitted rule beside its competitors, as rows of a table: one function for `evaluate` and `demo`.
 
 Convention: all rules use the same r and g and thresholds from the same calibration rows at the same required TPR
 (`poscod._comparison`). Areas are those of each rule's own score over all thresholds.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -21,19 +20,7 @@ TITLES: dict[str, str] = {"risk": "MSP alone", "ratio": "g alone", "sirc": "SIRC
 
 
 def areas(rule: Competitor, sample: Sample, wanted: Mapping[str, dict[str, Any]]) -> dict[str, float]:
-    """Compute metrics of a rule's score over all thresholds.
-
-    Parameters
-    ----------
-    rule : Competitor
-    sample : Sample
-    wanted : mapping of str to dict
-        Names in `poscod.metrics.METRICS` with their parameters.
-
-    Returns
-    -------
-    values : dict of str to float
-    """
+    """Compute metrics of a rule's score over all thresholds."""
     arrays = {f"score_{group}": rule.score(decisions) for group, decisions in sample.groups.items()}
     arrays["loss_id"] = sample.loss
     return {
@@ -49,22 +36,7 @@ def compare_rules(
     measure: Callable[[Competitor, Any], Measured] = measure,
     areas: Callable[[Competitor, Any, Mapping[str, dict[str, Any]]], dict[str, float]] = areas,
 ) -> list[dict[str, Any]]:
-    """Measure the model's rule and its competitors on fresh rows.
-
-    Parameters
-    ----------
-    model : POSCOD
-    sample : Sample
-        Of `poscod._comparison.read_sample`, or what the two functions read.
-    measure, areas : callable
-        How a rule is measured at its threshold, and its score over all thresholds.
-
-    Returns
-    -------
-    rows : list of dict
-        For each rule: ``rule``, ``title``; ``tpr``, ``fpr``, ``selective_risk``, ``risk`` as `Interval` (those that need clean OOD
-        rows only with them); areas ``ausrt``, ``aurc``, ``auroc``, ``oscr`` and ``fpr_at_tpr_min``; ``label_free`` from unlabelled rows.
-    """
+    """Measure the model's rule and its competitors on fresh rows."""
     found = {rule.name: rule for rule in rules_of(model, sample)}
     target = required_tpr(model, sample)
     wanted: dict[str, dict[str, Any]] = {"aurc": {}}
@@ -98,19 +70,7 @@ def compare_rules(
 
 
 def rules_table(rows: Sequence[dict[str, Any]], *, intervals: bool = True) -> list[str]:
-    """Return the comparison as lines of text.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        Of `compare_rules`.
-    intervals : bool, default=True
-        Whether to print intervals, too.
-
-    Returns
-    -------
-    lines : list of str
-    """
+    """Return the comparison as lines of text."""
     ood, free = "fpr" in rows[0], "label_free" in rows[0]
     star = "" if ood else "*"  # without OOD rows, the same rates as they follow from unlabelled traffic
     columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
@@ -135,17 +95,7 @@ def rules_table(rows: Sequence[dict[str, Any]], *, intervals: bool = True) -> li
 
 
 def long_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the comparison with one number per line: rule, metric, rows it comes from, estimate, low, high.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        Of `compare_rules`.
-
-    Returns
-    -------
-    lines : list of dict
-    """
+    """Return the comparison with one number per line: rule, metric, rows it comes from, estimate, low, high."""
     lines = []
     for row in rows:
         for metric, value in row.items():

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Serve a model over HTTP: decisions, metrics, a dashboard.
 
 One process answers on one port until SIGTERM. It listens on this machine only, unless --host says otherwise. Bearer tokens
 come from --token-file or from the environment variable POSCOD_TOKEN, never from the command line.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -24,12 +23,7 @@ _DEFAULTS = Settings()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``poscod serve``.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the options of ``poscod serve``."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="file written by `poscod fit` or POSCOD.save")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
@@ -145,12 +139,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Serve until a signal comes.
-
-    Parameters
-    ----------
-    args : argparse.Namespace
-    """
+    """Serve until a signal comes."""
     if args.workers != 1:
         raise InvalidInputError(
             f"--workers must be 1, got {args.workers}: start several processes with ports and --state files of their own behind a "

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Tables in and out: one mapping from a file's extension to how it is read and written.
 
 Convention: reading streams blocks of rows (`poscod.cli._columns.Rows`), writing takes blocks of columns and the file appears as
 a whole or not at all. ``-`` as an output is CSV on standard output.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -45,16 +44,6 @@ FORMATS: dict[str, Format] = {
 
 def open_table(path: str | os.PathLike[str]) -> Table:
     """Open a table for reading.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Name ending in an extension of `FORMATS`.
-
-    Returns
-    -------
-    table : Table
-        With ``columns`` (name to `Column`), ``n_rows`` (None where only reading tells), ``read`` and ``chunks``.
 
     Notes
     -----
@@ -113,13 +102,7 @@ class TableWriter:
         return self
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Append a block; the first one fixes names, order and types of the columns.
-
-        Parameters
-        ----------
-        columns : mapping of str to array
-            Arrays of one length: numpy arrays (a two-dimensional one is a column of lists) or pyarrow arrays.
-        """
+        """Append a block; the first one fixes names, order and types of the columns."""
         self._writer.write(columns)
 
     def __exit__(
@@ -136,14 +119,7 @@ class TableWriter:
 
 
 def check_output(path: str | os.PathLike[str] | None, inputs: Sequence[str | os.PathLike[str]]) -> None:
-    """Refuse an output that is one of the inputs, or whose folder does not exist, before any work is done.
-
-    Parameters
-    ----------
-    path : str, path-like or None
-        None and ``-`` pass.
-    inputs : sequence of str or path-like
-    """
+    """Refuse an output that is one of the inputs, or whose folder does not exist, before any work is done."""
     if path is None or os.fspath(path) == "-":
         return
     target = Path(path)

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Sentences of the library in the words of the shell: options instead of arguments, tables instead of arrays.
 
 Convention: one list of patterns; a sentence that matches none is left as it is.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -53,14 +52,6 @@ WORDS: tuple[tuple[str, str], ...] = (
 
 def in_shell_words(sentence: str) -> str:
     """Return a sentence of the library as the shell says it.
-
-    Parameters
-    ----------
-    sentence : str
-
-    Returns
-    -------
-    sentence : str
 
     Examples
     --------

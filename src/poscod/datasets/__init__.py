@@ -1,11 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Data in: files of other programs as values of this library.
 
 `read_openood`, `read_openood_v1` and `read_fd_shifts` import what peers wrote, `read_activations` and
 `read_parquet_activations` plain arrays and tables. Scores become uncertainties (higher = reject sooner) once, on import,
 and the caller says which direction the file has. Pickles are read by `read_pickle`, which executes nothing. `load_open_digits` is real data that
 needs no file.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.datasets._digits import OpenDigits, load_open_digits

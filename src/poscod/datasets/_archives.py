@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Named arrays of a numpy archive, without pickles.
 
 Convention: a missing name or an array of objects is refused with a sentence that names the file.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -18,18 +17,7 @@ from poscod.exceptions import InvalidInputError
 
 
 def read_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
-    """Read arrays of an npz file.
-
-    Parameters
-    ----------
-    path : Path
-    *names : str
-
-    Returns
-    -------
-    arrays : list of ndarray
-        In the order of the names.
-    """
+    """Read arrays of an npz file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             missing = [name for name in names if name not in archive]

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Real digits as an open world: some are known, the traffic holds all ten.
 
 Convention: the images are those embedded in scikit-learn (1,797 of 8 x 8 pixels); ID are the digits 0 to 5. Which digits the
 traffic holds is returned for measuring, and no method may look at it.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

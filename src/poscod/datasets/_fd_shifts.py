@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Output folders of fd-shifts as activations.
 
 Convention: rows keep the order of the files; the dataset index tells which test set a row belongs to.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

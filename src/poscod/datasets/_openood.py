@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Score dumps of OpenOOD: version 1.5 (pickle), version 1 (npz) and the SCOD authors' fork of it.
 
 Convention: the direction of the stored score is always said by the caller; OpenOOD's ``conf`` is a confidence.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A reader of pickles that builds arrays and containers of them, and nothing else.
 
 Convention: what a file names is looked up in one table of harmless stand-ins; a name that is not in it is refused
 before anything of it is imported or called. Torch tensors become numpy arrays, torch itself is not needed.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Activations from plain arrays and tables: npy, npz members and Parquet columns.
 
 Convention: nothing is guessed; which column or file holds which part is said by the caller.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Scores of other people's programs as one small table, in our direction.
 
 Convention: `score` is an uncertainty, higher = reject sooner; it was flipped once, on import, if the file held a
 confidence. `label` is -1 on every OOD row.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -97,21 +96,7 @@ def make_part(
     group: str,
     path: Any = None,
 ) -> ScoreTable:
-    """Check the arrays of one set and turn its score into an uncertainty.
-
-    Parameters
-    ----------
-    pred, score, label : array-like of shape (n,)
-        As the file has them.
-    direction : {"confidence", "uncertainty"}
-        What the score is in the file.
-    dataset, group : str
-    path : array-like of shape (n,), default=None
-
-    Returns
-    -------
-    table : ScoreTable
-    """
+    """Check the arrays of one set and turn its score into an uncertainty."""
     sign = check_choice(direction, "direction", DIRECTIONS)
     values = check_vector(score, f"the score of '{dataset}'")
     n = len(values)
@@ -132,17 +117,7 @@ def make_part(
 
 
 def join(parts: list[ScoreTable]) -> ScoreTable:
-    """Put tables one below the other.
-
-    Parameters
-    ----------
-    parts : list of ScoreTable
-
-    Returns
-    -------
-    table : ScoreTable
-        Paths are kept only if all parts have them.
-    """
+    """Put tables one below the other."""
     columns: dict[str, Any] = {}
     for field in fields(ScoreTable):
         values = [getattr(part, field.name) for part in parts]

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Torch tensors as numpy arrays: a flat storage and views of it, with every index checked.
 
 Convention: storages are little-endian; what a tensor claims about its storage is checked before a view is made.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -53,28 +52,13 @@ class Storage:
         raise InvalidInputError("the pickle must not change the data of a tensor, but it tries to.")
 
     def checked(self, dtype: str, size: int) -> Storage:
-        """Return itself, provided that a second reference to it agrees with the first.
-
-        Parameters
-        ----------
-        dtype : str
-        size : int
-
-        Returns
-        -------
-        self : Storage
-        """
+        """Return itself, provided that a second reference to it agrees with the first."""
         if self.array.dtype != np.dtype(dtype) or len(self.array) != size:
             raise InvalidInputError("the pickle refers to the same tensor data in two different forms.")
         return self
 
     def fill(self, stream: io.BytesIO) -> None:
-        """Read the data in the old form of torch.save: the number of items, then the items.
-
-        Parameters
-        ----------
-        stream : BytesIO
-        """
+        """Read the data in the old form of torch.save: the number of items, then the items."""
         if int.from_bytes(stream.read(8), "little") != len(self.array):
             raise InvalidInputError("the file holds a tensor of another size than announced.")
         self._set(stream.read(self.array.nbytes))
@@ -86,23 +70,7 @@ class Storage:
 
 
 def rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> NDArray[Any]:
-    """Return a tensor as an array.
-
-    Parameters
-    ----------
-    storage : Storage
-    offset : int
-        First item.
-    shape, strides : tuple of int
-        In items.
-    *rest : object
-        What torch adds for gradients; ignored.
-
-    Returns
-    -------
-    array : ndarray
-        A view of the storage.
-    """
+    """Return a tensor as an array."""
     whole = all(type(n) is int and n >= 0 for part in (shape, strides) if isinstance(part, tuple) for n in part)
     if (
         not isinstance(storage, Storage)

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How good is a score? Arrays in, floats or small named tuples out.
 
 A score is an uncertainty (higher = reject sooner); TPR is the share of ID accepted, FPR the share of OOD accepted. One
 place sorts and groups ties (`_counts`), curves are arithmetic on counts, points and areas one formula on curves.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.metrics._areas import augrc, aupr, aurc, auroc, ausrt, oscr

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Areas under the curves, each by one formula on counts.
 
 Convention: areas are shares in [0, 1] (or in units of the loss), never percentages. Every docstring states the exact
 definition, because public implementations of the same name differ in the third digit.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

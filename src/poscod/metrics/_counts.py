@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Sort once, group ties, count: the only place where scores are ordered.
 
 Convention: a score is an uncertainty, accept ``score <= threshold``; rows with equal scores are accepted together, so
 there is one threshold per distinct score. Everything here is a count or a sum of weights; rates are made in `_curves`.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -71,19 +70,7 @@ class Ranking(NamedTuple):
     def counts(
         self, loss: Floats | None = None, weight_id: Floats | None = None, weight_ood: Floats | None = None
     ) -> Counts:
-        """Accumulate losses and weights along the order.
-
-        Parameters
-        ----------
-        loss : ndarray of shape (m,), default=None
-            Loss of each ID row; None counts no loss.
-        weight_id, weight_ood : ndarray of shape (m,) and (n,), default=None
-            Sample weights; None is one each.
-
-        Returns
-        -------
-        counts : Counts
-        """
+        """Accumulate losses and weights along the order."""
         n_id = _accumulate(weight_id, self.order_id, self.rank_id)
         n_ood = _accumulate(weight_ood, self.order_ood, self.rank_ood)
         if loss is None:
@@ -100,18 +87,6 @@ def rank(
     score_id: Floats, score_ood: Floats | None = None, *, order_id: bool = True, order_ood: bool = True
 ) -> Ranking:
     """Order two samples on one score and group ties.
-
-    Parameters
-    ----------
-    score_id : ndarray of shape (m,)
-    score_ood : ndarray of shape (n,), default=None
-        None is an empty sample.
-    order_id, order_ood : bool, default=True
-        False leaves the row numbers out, which only losses and weights need: sorting values is cheaper.
-
-    Returns
-    -------
-    ranking : Ranking
 
     Notes
     -----
@@ -149,23 +124,7 @@ def count(
     weight_id: Any = None,
     weight_ood: Any = None,
 ) -> Counts:
-    """Validate, sort and count: the first step of every metric.
-
-    Parameters
-    ----------
-    score_id : array-like of shape (m,)
-        Uncertainty of the ID rows; infinities are allowed, NaN is not.
-    loss_id : array-like of shape (m,)
-        Non-negative loss of each ID row; `ABSENT` where the metric knows none.
-    score_ood : array-like of shape (n,)
-        Uncertainty of the OOD rows; `ABSENT` where the metric knows none.
-    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
-        Sample weights.
-
-    Returns
-    -------
-    counts : Counts
-    """
+    """Validate, sort and count: the first step of every metric."""
     score_id, loss_id, score_ood, weight_id, weight_ood = check_sample(
         score_id, loss_id, score_ood, weight_id, weight_ood
     )
@@ -195,20 +154,7 @@ def check_sample(
 
 
 def is_defined(counts: Counts, name: str, *, ood: bool = True) -> bool:
-    """Tell whether a metric has rows to speak of; warn and let the caller return NaN where it has none.
-
-    Parameters
-    ----------
-    counts : Counts
-    name : str
-        Name of the metric, for the message.
-    ood : bool, default=True
-        Whether the metric needs OOD rows.
-
-    Returns
-    -------
-    defined : bool
-    """
+    """Tell whether a metric has rows to speak of; warn and let the caller return NaN where it has none."""
     missing = "ID" if counts.total_id == 0 else "OOD" if ood and counts.total_ood == 0 else None
     if missing is not None:
         warnings.warn(
@@ -220,34 +166,12 @@ def is_defined(counts: Counts, name: str, *, ood: bool = True) -> bool:
 
 
 def rounding_of(*weights: Floats | None) -> float:
-    """Return the relative error that running sums of these weights may carry; None is one each, summed exactly.
-
-    Parameters
-    ----------
-    *weights : ndarray or None
-
-    Returns
-    -------
-    rounding : float
-    """
+    """Return the relative error that running sums of these weights may carry; None is one each, summed exactly."""
     return max(1e-14, *(len(w) * float(np.finfo(np.float64).eps) for w in weights if w is not None), 0.0)
 
 
 def required(total: float, share: Any, rounding: float = 1e-14) -> Any:
     """Return the smallest accepted weight that counts as `share` of `total`.
-
-    Parameters
-    ----------
-    total : float
-        Weight of all rows.
-    share : float or ndarray
-        Required share.
-    rounding : float, default=1e-14
-        Allowance; for sums of weights that of `rounding_of`.
-
-    Returns
-    -------
-    weight : float or ndarray
 
     Notes
     -----

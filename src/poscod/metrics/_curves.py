@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Curves: rates at each distinct threshold, by arithmetic on counts.
 
 Convention: TPR = share of ID accepted, FPR = share of OOD accepted, selective risk = mean loss of accepted ID rows.
 A rate without a denominator is NaN: FPR and its curves without OOD rows, selective risk where no ID row is accepted.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

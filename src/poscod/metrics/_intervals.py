@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Intervals: how far a metric may be from its value on an infinite sample.
 
 Convention: ``level`` is the nominal probability that the interval covers, e.g. 0.95. The binomial interval keeps it exactly
 or better; the bootstrap keeps it approximately, and not with a handful of errors. The bootstrap resamples ID and OOD rows
 separately, because their numbers are chosen by whoever built the test set.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -152,20 +151,6 @@ def binomial_interval(successes: int, n: int, *, level: float = 0.95, side: str 
 def mean_loss_interval(loss: Floats, *, level: float, values: Floats | None) -> Interval:
     """Compute the interval of a mean loss: valid at any size where the possible losses are known, else Student's t.
 
-    Parameters
-    ----------
-    loss : ndarray of shape (n,)
-        Non-negative losses.
-    level : float in (0, 1)
-        Coverage: at least, where values are given; nominal else.
-    values : ndarray or None
-        Every value that the loss can have. A property of the problem, not of the sample, which may lack the rare ones.
-
-    Returns
-    -------
-    interval : Interval
-        [0, inf) where values are unknown and fewer than two rows say nothing about the mean.
-
     Notes
     -----
     With 0 = v_0 < v_1 < ... < v_K the possible losses, ``E[loss] = sum_k (v_k - v_{k-1}) P(loss >= v_k)``. Each probability gets
@@ -188,23 +173,7 @@ def mean_loss_interval(loss: Floats, *, level: float, values: Floats | None) -> 
 
 
 def counted_loss_interval(loss: Floats, times: NDArray[np.int64], *, level: float, values: Floats) -> Interval:
-    """Compute `mean_loss_interval` from how often each loss occurs: counts, so those of parts add up.
-
-    Parameters
-    ----------
-    loss : ndarray of shape (k,)
-        Distinct non-negative losses.
-    times : ndarray of shape (k,), int
-        Rows with each of them.
-    level : float in (0, 1)
-        Coverage, at least.
-    values : ndarray
-        Every value that the loss can have.
-
-    Returns
-    -------
-    interval : Interval
-    """
+    """Compute `mean_loss_interval` from how often each loss occurs: counts, so those of parts add up."""
     steps = np.unique(np.append(values, 0.0))
     if len(steps) > _MOST_STEPS + 1:
         steps = np.linspace(0.0, steps[-1], _MOST_STEPS + 1)

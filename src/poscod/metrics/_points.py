@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Points: the value of a metric at one operating point.
 
 Convention: a target TPR is met by the **smallest reachable TPR >= target**; tied scores are accepted together, so not
 every TPR is reachable.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

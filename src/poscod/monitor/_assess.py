@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From counts to findings.
 
 Convention: an alarm is active while the capital after the last window is enough, and past if it was enough after an earlier one.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -29,21 +28,7 @@ CLOSEST_RATES = 0.05
 def sequential(
     ledger: Ledger, watches: dict[str, Watch], width: Width, origin: int, ood_limit: float
 ) -> Iterator[Finding]:
-    """Yield the alarms of sequential tests.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    watches : dict of str to Watch
-    width : Width
-    origin : int
-        Window that gamblers count from; fixed before any row is seen.
-    ood_limit : float
-
-    Yields
-    ------
-    finding : Finding
-    """
+    """Yield the alarms of sequential tests."""
     order = ledger.order()
     if not order:
         return
@@ -79,20 +64,7 @@ def sequential(
 
 
 def facts(ledger: Ledger, reference: Reference, width: Width, max_age: float) -> Iterator[Finding]:
-    """Yield findings that are no tests.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    reference : Reference
-    width : Width
-    max_age : float
-        In days.
-
-    Yields
-    ------
-    finding : Finding
-    """
+    """Yield findings that are no tests."""
     tpr, fpr = reference.tpr(), reference.fpr()
     if tpr.high - tpr.low > WIDEST_TPR:
         need = math.ceil(4.0 * 1.96**2 * tpr.estimate * (1.0 - tpr.estimate) / WIDEST_TPR**2)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Evidence against "nothing has changed" that may be watched all the time.
 
 Convention: a payoff gives every cell a number of at least -1 whose mean is at most 0 as long as nothing is wrong. A gambler who
@@ -17,8 +18,6 @@ References
 ----------
 .. [1] J. Ville, "Etude critique de la notion de collectif", 1939; A. Ramdas, P. Grunwald, V. Vovk, G. Shafer,
    "Game-Theoretic Statistics and Safe Anytime-Valid Inference", Statistical Science 38(4), 2023.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -74,23 +73,7 @@ class Laws(NamedTuple):
 
 
 def above(laws: Laws, f: Floats, eta: float, delta: float) -> Floats:
-    """Return a payoff for "eta is larger than a limit", from a function that grows with eta.
-
-    Parameters
-    ----------
-    laws : Laws
-    f : ndarray of shape (B,)
-        Its mean under u is larger than under p.
-    eta : float
-        The limit.
-    delta : float
-        Probability that the samples behind p and u deceive.
-
-    Returns
-    -------
-    payoff : ndarray of shape (B,)
-        At least -1.
-    """
+    """Return a payoff for "eta is larger than a limit", from a function that grows with eta."""
     from_p, from_u = laws.margins(f, delta / 2.0)
     # The mean grows with eta, and the margin is convex in eta: both ends of [0, limit] must be at most 0.
     at_limit = laws.mean(f, eta) + abs(1.0 - eta) * from_p + eta * from_u
@@ -99,19 +82,6 @@ def above(laws: Laws, f: Floats, eta: float, delta: float) -> Floats:
 
 def unexplained(laws: Laws, f: Floats, control: Floats, delta: float) -> Floats:
     """Return a payoff for "the mean of f is larger than the mean of a control lets expect, whatever eta is".
-
-    Parameters
-    ----------
-    laws : Laws
-    f, control : ndarray of shape (B,)
-        The control's mean under u is larger than under p.
-    delta : float
-        Probability that the samples behind p and u deceive.
-
-    Returns
-    -------
-    payoff : ndarray of shape (B,)
-        At least -1.
 
     Notes
     -----
@@ -132,37 +102,13 @@ def unexplained(laws: Laws, f: Floats, control: Floats, delta: float) -> Floats:
 
 
 def log_gains(counts: Counts, payoffs: list[Floats]) -> Floats:
-    """Return what every gambler wins in each window: one for every payoff and every member of `STAKES`.
-
-    Parameters
-    ----------
-    counts : ndarray of shape (T, B)
-        Rows of each window in each cell.
-    payoffs : list of D ndarray of shape (B,)
-
-    Returns
-    -------
-    log_gains : ndarray of shape (T, D * len(STAKES))
-    """
+    """Return what every gambler wins in each window: one for every payoff and every member of `STAKES`."""
     bets = np.concatenate([np.multiply.outer(np.array(STAKES), payoff) for payoff in payoffs])
     return np.asarray(counts @ np.log1p(bets).T)
 
 
 def log_capital(gains: Floats, index: Any, *, dropped: bool = False) -> Floats:
     """Return the logarithm of all capital after each window.
-
-    Parameters
-    ----------
-    gains : ndarray of shape (T, D)
-        Logarithm of what each gambler wins in each window, in the order of time.
-    index : array-like of shape (T,)
-        Number of each window, increasing, 0 at the origin; windows without rows may be left out.
-    dropped : bool, default=False
-        Whether there were rows in windows before the first of these; then nobody who began before it is counted.
-
-    Returns
-    -------
-    log_capital : ndarray of shape (T,)
 
     Examples
     --------
@@ -185,16 +131,6 @@ def log_capital(gains: Floats, index: Any, *, dropped: bool = False) -> Floats:
 def shares(after: Any, upto: Any) -> Floats:
     """Return the shares of the initial capital for the windows after one and up to another: a telescoping sum.
 
-    Parameters
-    ----------
-    after : array-like of shape (T,)
-        Number of a window, 0 at the origin; minus infinity for all windows before ``upto``.
-    upto : array-like of shape (T,)
-
-    Returns
-    -------
-    share : ndarray of shape (T,)
-
     Examples
     --------
     >>> shares([-np.inf, -1, 0], [-1, 0, 1e9]).round(6).tolist()
@@ -207,17 +143,7 @@ def shares(after: Any, upto: Any) -> Floats:
 
 
 def likely_begin(gains: Floats, index: Any) -> int:
-    """Return the position of the window from which on the last capital grew most.
-
-    Parameters
-    ----------
-    gains : ndarray of shape (T, D)
-    index : array-like of shape (T,)
-
-    Returns
-    -------
-    position : int
-    """
+    """Return the position of the window from which on the last capital grew most."""
     later = np.cumsum(gains[::-1], axis=0)[::-1]
     j = np.asarray(index, dtype=np.float64)
     return int(np.argmax((later + np.log(shares(j - 1.0, j))[:, None]).max(axis=1)))

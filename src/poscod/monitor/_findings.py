@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a monitor can find: one mapping of codes, read by the monitor, the documentation and the tests.
 
 Convention: codes are never reused. A finding says what is the case in one sentence, with the numbers it rests on.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

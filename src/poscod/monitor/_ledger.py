@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Counts of decisions by window: whole numbers that can be added in any order.
 
 Convention: a window is a row of counts for every name in `sizes`. Only the latest windows are kept; totals count everything, so
 what is missing from the windows is known by difference. Adding ledgers is associative and commutative to the last bit.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -46,14 +45,7 @@ class Ledger:
         self.first: int | None = None
 
     def add(self, index: NDArray[np.int64], decisions: Decisions) -> None:
-        """Count decisions.
-
-        Parameters
-        ----------
-        index : ndarray of shape (n,)
-            Window of each.
-        decisions : Decisions
-        """
+        """Count decisions."""
         valid = ~(np.isnan(decisions.score) | np.isnan(decisions.risk) | np.isnan(decisions.log_ratio))
         agree = decisions.accept == (decisions.score <= self.cells.threshold)
         # A score that was written and read again may have moved across the threshold by a rounding.
@@ -77,14 +69,7 @@ class Ledger:
             self._add(i, counts, int(here.sum()))
 
     def add_labels(self, index: NDArray[np.int64], decisions: Decisions, y: NDArray[Any]) -> None:
-        """Count labelled decisions; a label that is no class marks an OOD row.
-
-        Parameters
-        ----------
-        index : ndarray of shape (n,)
-        decisions : Decisions
-        y : ndarray of shape (n,)
-        """
+        """Count labelled decisions; a label that is no class marks an OOD row."""
         truth, answer = label_codes(y, self.cells.classes), label_codes(decisions.label, self.cells.classes)
         known = truth < len(self.cells.classes)
         cell = 2 * ~known + ~decisions.accept.astype(bool)
@@ -103,16 +88,7 @@ class Ledger:
             self._add(i, counts, 0)
 
     def added(self, other: Ledger) -> Ledger:
-        """Return the sum of two ledgers of one reference.
-
-        Parameters
-        ----------
-        other : Ledger
-
-        Returns
-        -------
-        ledger : Ledger
-        """
+        """Return the sum of two ledgers of one reference."""
         out = self.empty()
         for part in (self, other):
             for i, counts in part.windows.items():
@@ -123,80 +99,37 @@ class Ledger:
         return out
 
     def empty(self) -> Ledger:
-        """Return a ledger of the same cells without counts.
-
-        Returns
-        -------
-        ledger : Ledger
-        """
+        """Return a ledger of the same cells without counts."""
         out = object.__new__(Ledger)
         out.__dict__.update(self.__dict__, windows={}, total=0, first=None)
         return out
 
     def table(self, name: str) -> Counts:
-        """Return one kind of counts of all windows, in the order of time.
-
-        Parameters
-        ----------
-        name : str
-
-        Returns
-        -------
-        counts : ndarray of shape (W, B)
-        """
+        """Return one kind of counts of all windows, in the order of time."""
         rows = [self.windows[i][name] for i in self.order()]
         return np.array(rows, dtype=np.int64).reshape(len(rows), self.sizes[name])
 
     def order(self) -> list[int]:
-        """Return the indices of the windows, in the order of time.
-
-        Returns
-        -------
-        order : list of int
-        """
+        """Return the indices of the windows, in the order of time."""
         return sorted(self.windows)
 
     def dropped(self) -> int:
-        """Return how many decisions are in windows that are no longer kept.
-
-        Returns
-        -------
-        n : int
-        """
+        """Return how many decisions are in windows that are no longer kept."""
         return self.total - int(self.table("label").sum()) - int(self.table("invalid").sum())
 
     def evicted(self) -> bool:
-        """Return whether there were decisions or labels in windows before those that are kept.
-
-        Returns
-        -------
-        evicted : bool
-        """
+        """Return whether there were decisions or labels in windows before those that are kept."""
         return self.first is not None and self.first < min(self.windows, default=self.first)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON types.
-
-        Returns
-        -------
-        data : dict
-        """
+        """Return the counts as JSON types."""
         windows = {
             str(i): {name: counts.tolist() for name, counts in sorted(self.windows[i].items())} for i in self.order()
         }
         return {"first": self.first, "total": self.total, "windows": windows}
 
     def read(self, data: dict[str, Any]) -> Ledger:
-        """Return a ledger of the same cells with the counts of `to_dict`.
-
-        Parameters
-        ----------
-        data : dict
-
-        Returns
-        -------
-        ledger : Ledger
-        """
+        """Return a ledger of the same cells with the counts of `to_dict`."""
         out = self.empty()
         out.total, out.first = data["total"], data["first"]
         if type(out.total) is not int or not (out.first is None or type(out.first) is int):

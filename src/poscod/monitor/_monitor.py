@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Monitor: counts decisions, says how much of the traffic is OOD and what is wrong.
 
 Convention: the only state is counts (`poscod.monitor._ledger`); shares and findings are functions of them and of the reference.
 So states of workers can be added in any order, survive restarts as JSON, and may be read as often as anyone likes.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What is counted: four ways to put every decision into exactly one cell.
 
 Convention: bins are right-closed and fixed by a reference, so counts of any two workers can be added. Rejected rows are in the
 last cell of "risk" and "label" and in the second half of "ratio"; the threshold is an edge of "score". So the share accepted
 follows from any of them.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -57,15 +56,6 @@ class Partition(NamedTuple):
 def label_codes(labels: NDArray[Any], classes: Sequence[Any]) -> Codes:
     """Return the place of each label among the classes; the number of classes where it is unknown.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-    classes : sequence
-
-    Returns
-    -------
-    code : ndarray of shape (n,), int64
-
     Examples
     --------
     >>> label_codes(np.array(["b", "z"]), ["a", "b"]).tolist()
@@ -88,14 +78,6 @@ def _key(label: Any) -> str:
 
 def missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which labels are None, NaN, NaT or another mark of a gap.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-
-    Returns
-    -------
-    missing : ndarray of shape (n,), bool
 
     Examples
     --------
@@ -140,17 +122,7 @@ PARTITIONS: dict[str, Partition] = {
 
 
 def count(decisions: Decisions, cells: Cells) -> dict[str, Counts]:
-    """Count valid decisions in every partition.
-
-    Parameters
-    ----------
-    decisions : Decisions
-    cells : Cells
-
-    Returns
-    -------
-    counts : dict of str to ndarray
-    """
+    """Count valid decisions in every partition."""
     return {
         name: np.bincount(p.code(decisions, cells), minlength=len(p.rejected(cells))).astype(np.int64)
         for name, p in PARTITIONS.items()
@@ -158,35 +130,12 @@ def count(decisions: Decisions, cells: Cells) -> dict[str, Counts]:
 
 
 def count_reasons(decisions: Decisions) -> Counts:
-    """Count decisions by reason, in the order of `poscod.decision.REASONS`.
-
-    Parameters
-    ----------
-    decisions : Decisions
-
-    Returns
-    -------
-    counts : ndarray of shape (4,)
-    """
+    """Count decisions by reason, in the order of `poscod.decision.REASONS`."""
     return np.array([int(np.sum(decisions.reason == name)) for name in _REASON_CODES], dtype=np.int64)
 
 
 def quantile_edges(sample: Floats, other: Floats, bins: int, *, at: float | None = None) -> Floats:
-    """Return edges that split two samples, weighed alike, into bins of about the same size.
-
-    Parameters
-    ----------
-    sample, other : ndarray
-        The second may be empty.
-    bins : int
-    at : float, default=None
-        A value that must be an edge.
-
-    Returns
-    -------
-    edges : ndarray
-        Increasing and finite, at most bins - 1 (and one more with ``at``).
-    """
+    """Return edges that split two samples, weighed alike, into bins of about the same size."""
     levels = np.arange(1, bins) / bins
     edges = [np.quantile(part, levels, method="inverted_cdf") for part in (sample, other) if len(part)]
     joined = np.sort(np.concatenate(edges))[:: len(edges)]

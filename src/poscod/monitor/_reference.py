@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a monitor compares traffic with: counts of ID rows, counts of rows that hold OOD, and what was promised.
 
 Convention: made once from a fitted model and then a file of its own; model and monitor share nothing else. The ID rows are
 rows that nothing was fitted on. The second sample is a mixture with OOD share ``prior``: 1 for clean OOD rows, estimated for
 unlabelled traffic, so one formula serves both.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -380,18 +379,7 @@ class Reference:
 
 
 def read_counts(values: Any, length: int) -> Counts:
-    """Read a vector of counts.
-
-    Parameters
-    ----------
-    values : list of int
-    length : int
-        Required length.
-
-    Returns
-    -------
-    counts : ndarray of shape (length,), int64
-    """
+    """Read a vector of counts."""
     if not isinstance(values, list) or len(values) != length or not all(type(v) is int and v >= 0 for v in values):
         raise ValueError(f"expected {length} whole numbers >= 0")
     return np.array(values, dtype=np.int64)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The OOD share of a window, from what was accepted and from the likelihood ratio.
 
 Convention: p are cell shares of ID rows, u those of a second sample with OOD share pi_0, and a window with OOD share pi has shares
@@ -8,8 +9,6 @@ so it is honest where TPR and FPR are close, where it grows to [0, 1].
 References
 ----------
 .. [1] E. C. Fieller, "Some Problems in Interval Estimation", JRSS B 16(2), 1954.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -170,32 +169,12 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
 
 
 def smooth(counts: Counts) -> Floats:
-    """Return cell shares with half a row added to each cell, so that none is zero.
-
-    Parameters
-    ----------
-    counts : ndarray of shape (B,)
-
-    Returns
-    -------
-    shares : ndarray of shape (B,)
-    """
+    """Return cell shares with half a row added to each cell, so that none is zero."""
     return np.asarray((counts + 0.5) / (counts.sum() + 0.5 * len(counts)))
 
 
 def ood_shares(known: Counts, mixed: Counts, prior: float) -> Floats:
     """Return the OOD shares of cells from a mixture with known OOD share.
-
-    Parameters
-    ----------
-    known, mixed : ndarray of shape (B,)
-        ID rows and rows of the mixture in each cell.
-    prior : float in (0, 1]
-
-    Returns
-    -------
-    shares : ndarray of shape (B,)
-        The q that maximises ``sum_b n_b log((1 - pi_0) p_b + pi_0 q_b)``, by EM; positive and sums to one.
 
     Examples
     --------

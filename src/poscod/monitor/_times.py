@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which window a moment falls into.
 
 Convention: windows are aligned: window i is ``[i w, (i + 1) w)`` for the width w, so all workers agree on them without talking to
 each other. A width in text, such as "1h", counts time since 1970 in UTC; a number counts in the unit of ``at`` itself.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -46,15 +45,6 @@ class Width(NamedTuple):
 def check_width(window: Any) -> Width:
     """Check the width of windows.
 
-    Parameters
-    ----------
-    window : str or float
-        Such as "15min", "1h", "1d", "2w"; or a positive number.
-
-    Returns
-    -------
-    width : Width
-
     Examples
     --------
     >>> check_width("2h").size / 3_600_000_000, check_width(500)
@@ -73,18 +63,6 @@ def check_width(window: Any) -> Width:
 
 def window_index(at: Any, n: int, width: Width) -> NDArray[np.int64]:
     """Return the window of each row.
-
-    Parameters
-    ----------
-    at : moment, or array-like of shape (n,)
-        Numbers (seconds since 1970 for a clock), datetime64, datetime or ISO text; one moment stands for all rows.
-    n : int
-        Number of rows.
-    width : Width
-
-    Returns
-    -------
-    index : ndarray of shape (n,), int64
 
     Examples
     --------
@@ -110,17 +88,7 @@ def window_index(at: Any, n: int, width: Width) -> NDArray[np.int64]:
 
 
 def window_start(index: int, width: Width) -> str | float:
-    """Return the beginning of a window: ISO text in UTC for a clock, else a number.
-
-    Parameters
-    ----------
-    index : int
-    width : Width
-
-    Returns
-    -------
-    start : str or float
-    """
+    """Return the beginning of a window: ISO text in UTC for a clock, else a number."""
     if not width.clock:
         return index * width.size
     try:
@@ -130,56 +98,19 @@ def window_start(index: int, width: Width) -> str | float:
 
 
 def origin_of(created: str, width: Width) -> int:
-    """Return the window of a date, from which gamblers count; 0 where windows are no times.
-
-    Parameters
-    ----------
-    created : str
-        ISO date.
-    width : Width
-
-    Returns
-    -------
-    index : int
-    """
+    """Return the window of a date, from which gamblers count; 0 where windows are no times."""
     return int(window_index(created, 1, width)[0]) if width.clock else 0
 
 
 def age_in_days(since: str, index: int, width: Width) -> float:
-    """Return the days from a date to the beginning of a window; NaN where windows are no times.
-
-    Parameters
-    ----------
-    since : str
-        ISO date.
-    index : int
-    width : Width
-
-    Returns
-    -------
-    days : float
-    """
+    """Return the days from a date to the beginning of a window; NaN where windows are no times."""
     if not width.clock:
         return float("nan")
     return (index * width.size - float(_moment(since, 0))) / (UNITS["d"] * _MICRO)
 
 
 def read_moments(values: NDArray[Any], width: Width, start: int = 0) -> NDArray[np.datetime64]:
-    """Read moments, however they are written.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        Seconds since 1970, datetime64, datetime or ISO text.
-    width : Width
-        Of a clock.
-    start : int, default=0
-        Number of the first row, for messages.
-
-    Returns
-    -------
-    moments : ndarray of shape (n,), datetime64[us]
-    """
+    """Read moments, however they are written."""
     if values.dtype.kind == "M":
         _refuse(np.isnat(values), values, start, "no gaps")
         moments = values.astype("datetime64[us]").astype(np.int64)

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The gamblers of each sequential finding: what they bet on, given a reference.
 
 Convention: the false-alarm rate is shared equally by the sequential findings and the estimate of pi_0, if there is one; half of each
 finding's share is for the chance that the reference's samples deceive, half is what capital must reach. A payoff is named by the partition it is counted in.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -43,19 +42,7 @@ class Watch(NamedTuple):
 
 
 def watches(reference: Reference, ood_limit: float, false_alarm: float) -> dict[str, Watch]:
-    """Return what is bet on for every sequential finding.
-
-    Parameters
-    ----------
-    reference : Reference
-    ood_limit : float in [0, 1)
-    false_alarm : float in (0, 1)
-        Probability of any false alarm, ever.
-
-    Returns
-    -------
-    watches : dict of str to Watch
-    """
+    """Return what is bet on for every sequential finding."""
     share = false_alarm / (len(SEQUENTIAL) + (reference.prior.low < reference.prior.high))
     delta = alpha = share / 2.0
     # Only the lower end of pi_0 is used, by all: it may fail with the probability of one share.
@@ -72,19 +59,7 @@ def watches(reference: Reference, ood_limit: float, false_alarm: float) -> dict[
 
 
 def laws_of(reference: Reference, partition: str) -> tuple[Laws, bool]:
-    """Return what windows look like while nothing is wrong, and whether OOD inputs are known.
-
-    Parameters
-    ----------
-    reference : Reference
-    partition : str
-
-    Returns
-    -------
-    laws : Laws
-        Where the second sample is of no use, u is "all rejected": every OOD input that the rule rejects looks like that.
-    known : bool
-    """
+    """Return what windows look like while nothing is wrong, and whether OOD inputs are known."""
     rejected = reference.rejected(partition)
     p = reference.id_counts[partition] / reference.n_id
     mixed, low = reference.mixed_counts[partition], reference.prior.low
@@ -172,17 +147,7 @@ def _tpr(reference: Reference, delta: float) -> list[Floats]:
 
 
 def risk_limit(reference: Reference, delta: float) -> float:
-    """Return an upper bound of the selective risk that calibration showed.
-
-    Parameters
-    ----------
-    reference : Reference
-    delta : float
-
-    Returns
-    -------
-    bound : float
-    """
+    """Return an upper bound of the selective risk that calibration showed."""
     losses = np.repeat(list(reference.loss_counts), list(reference.loss_counts.values()))
     top = None if reference.loss == "zero_one" else float(reference.loss_matrix.max())
     return float(selective_risk_bound(losses, delta=delta, loss_max=top))

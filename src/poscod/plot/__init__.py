@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Displays: arrays in, a picture and a table out.
 
 Every display stores arrays and computes nothing when it draws: ``from_*`` computes through lower layers, ``plot`` draws with
 matplotlib (extra ``plot``), ``frame`` returns the same numbers as a pandas DataFrame. `DISPLAYS` lists them.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.plot._curves import RiskCurveDisplay

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Risk against the required TPR, rule by rule, with intervals.
 
 Convention: at every required TPR each rule gets its threshold from the calibration rows, as `POSCOD.at(tpr_min=...)` does, and
 is measured on fresh rows. Intervals are pointwise. FPR and SCOD risk come from clean OOD rows where there are some, and from
 unlabelled rows otherwise.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What all displays share: where they draw, in which colours, and how they become a table.
 
 Convention: columns of a display are arrays of equal length; groups of rows are called "id", "ood" and "unlabelled", rules by
 their key in `poscod._comparison.RULES`. Colours are the same everywhere and can be told apart by the colour-blind; shape or
 line style repeats what colour says.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -110,18 +109,7 @@ class Display(ABC):
 
 
 def equal_lengths(display: str, **columns: Any) -> dict[str, Column]:
-    """Check that arrays are one-dimensional and equally long.
-
-    Parameters
-    ----------
-    display : str
-        Its name, for the message.
-    **columns : array-like
-
-    Returns
-    -------
-    columns : dict of str to ndarray
-    """
+    """Check that arrays are one-dimensional and equally long."""
     arrays = {key: np.asarray(values) for key, values in columns.items()}
     sizes = {array.shape for array in arrays.values()}
     if len(sizes) != 1 or len(next(iter(sizes))) != 1:

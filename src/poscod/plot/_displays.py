@@ -1,7 +1,5 @@
-"""The one list of displays.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""The one list of displays."""
 
 from __future__ import annotations
 

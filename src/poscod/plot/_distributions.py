@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How r and log g are distributed in each group of rows.
 
 Convention: a histogram is the share of a group's rows in each bin, so groups of different size can be compared; rows beyond the
 outermost edges count in the outermost bins.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

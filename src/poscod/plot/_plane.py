@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The plane in which every rule is a curve: conditional risk against log-ratio, as in Figure 2 of the paper.
 
 Convention: x is r, y is log g; a rule accepts what lies left of and below its boundary.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -126,17 +125,7 @@ class PlaneDisplay(Display):
 
 
 def plane_window(risk: Floats, log_ratio: Floats) -> tuple[float, tuple[float, float]]:
-    """Return the largest r and the range of log g to show; the outermost half percent of log g is left to the edges.
-
-    Parameters
-    ----------
-    risk, log_ratio : ndarray of shape (n,)
-
-    Returns
-    -------
-    right : float
-    low, high : pair of float
-    """
+    """Return the largest r and the range of log g to show; the outermost half percent of log g is left to the edges."""
     finite = log_ratio[np.isfinite(log_ratio)]
     low, high = np.quantile(finite, [0.005, 0.995]) if len(finite) else (-1.0, 1.0)
     pad = max(0.05 * (high - low), 0.5)
@@ -145,21 +134,7 @@ def plane_window(risk: Floats, log_ratio: Floats) -> tuple[float, tuple[float, f
 
 
 def boundary(rule: Competitor, right: float, window: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Return points along the boundary of a rule inside a window, from low to high log g.
-
-    Parameters
-    ----------
-    rule : Competitor
-    right : float
-        Largest r.
-    window : pair of float
-        Range of log g.
-
-    Returns
-    -------
-    risk, log_ratio : ndarray
-        Empty where the boundary does not cross the window.
-    """
+    """Return points along the boundary of a rule inside a window, from low to high log g."""
     grid = np.linspace(*window, 241)
     risk = rule.edge(grid)
     if np.isnan(risk).all():  # g alone: a line of constant g

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Who is rejected, and why: counts by class and reason.
 
 Convention: ID rows are counted by their true class; rows without a label by the classifier's answer.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Is r honest? Predicted risk against the loss that happened.
 
 Convention: bins hold equal numbers of rows; everything is in units of the loss.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Baselines that learn from the same two samples: nnPU and WOODS, in their linear form.
 
 Convention: both are linear in standardised features. Their published outputs are confidences (high = ID); they are
 negated once, here, so that ``log_ratio`` grows with OOD.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -39,18 +38,7 @@ def _pull_back(slope: Floats, design: Design) -> Floats:
 
 
 def out_of_sample_prior(rows_id: Rows, rows_u: Rows, data: LinearData, n_folds: int, seed: int) -> tuple[float, float]:
-    """Return (prior by BBE, chosen l2) from cross-fitted logistic regressions of ID against mixture.
-
-    Parameters
-    ----------
-    rows_id, rows_u : Rows
-    data : LinearData
-    n_folds, seed : int
-
-    Returns
-    -------
-    pi, l2 : float
-    """
+    """Return (prior by BBE, chosen l2) from cross-fitted logistic regressions of ID against mixture."""
     fold = np.concatenate(content_folds(row_hash(rows_id.features, seed), row_hash(rows_u.features, seed), n_folds))
     l2 = select_l2(data, fold, 1.0)
     score = np.zeros(len(fold))

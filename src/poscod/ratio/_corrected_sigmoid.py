@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """CorrectedSigmoid: the likelihood ratio g = p_O / p_I from labelled ID rows and an unlabelled mixture.
 
 Convention: ``p(z = I | x) = 1 / (1 + a + exp(u(x)))`` with ``a = pi_U / (1 - pi_U) * (1 - pi)`` and
@@ -9,8 +10,6 @@ References
 .. [2] K. Jaskie, C. Elkan, A. Spanias, "A Modified Logistic Regression for Positive and Unlabeled Learning", 2019.
 .. [3] P. Teisseyre, J. Mielniczuk, M. Lazecka, "Different Strategies of Fitting Logistic Regression for Positive and
    Unlabelled Data", ICCS 2020.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

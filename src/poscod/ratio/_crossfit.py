@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Cross-fitted fits of the corrected sigmoid: every row gets a u from a model that has not seen it.
 
 Convention: rows are sorted by fold, so that the rows outside a fold are two slices and no matrix is ever copied.
 The columns are ``[consensus | evidence | features]``; a candidate uses a run of them.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -78,26 +77,7 @@ class CrossFit:
 
 
 def cross_fit(table: Table, l2: Floats, pi: float, offset: Floats, warm: CrossFit, *, max_iter: int = 100) -> CrossFit:
-    """Fit one candidate on the rows outside each fold and score the fold.
-
-    Parameters
-    ----------
-    table : Table
-    l2 : ndarray of shape (columns,)
-        Penalties; their number says how many columns are used, from the first column of `warm` on.
-    pi : float
-        OOD prior, fixed.
-    offset : ndarray of shape (n,)
-        Known part of u.
-    warm : CrossFit
-        Candidate with fewer or as many columns to start from.
-    max_iter : int, default=100
-        Iterations of L-BFGS for each fold.
-
-    Returns
-    -------
-    candidate : CrossFit
-    """
+    """Fit one candidate on the rows outside each fold and score the fold."""
     columns = slice(warm.first, warm.first + len(l2))
     u = np.empty(len(offset))
     fits: list[Fit] = []
@@ -126,36 +106,12 @@ def cross_fit(table: Table, l2: Floats, pi: float, offset: Floats, warm: CrossFi
 
 
 def start_from(table: Table, pi: float, offset: Floats, first: int) -> CrossFit:
-    """Return the candidate that is its offset and nothing else.
-
-    Parameters
-    ----------
-    table : Table
-    pi : float
-    offset : ndarray of shape (n,)
-    first : int
-        First column that candidates grown from it may use.
-
-    Returns
-    -------
-    candidate : CrossFit
-    """
+    """Return the candidate that is its offset and nothing else."""
     fit = Fit(np.zeros(0), 0.0, pi, np.inf)
     return CrossFit((fit,) * table.n_folds, offset, held_out_loss(offset, table, pi), np.zeros(0), first)
 
 
 def held_out_loss(u: Floats, table: Table, pi: float) -> float:
-    """Return the log-loss of u summed over rows, weights scaled to a mean of one.
-
-    Parameters
-    ----------
-    u : ndarray of shape (n,)
-    table : Table
-    pi : float
-
-    Returns
-    -------
-    loss : float
-    """
+    """Return the log-loss of u summed over rows, weights scaled to a mean of one."""
     loss, _ = row_losses(u, table.unlabeled, log_a(pi, table.log_odds_u))
     return float(table.weight @ loss) / float(table.weight.sum()) * len(u)

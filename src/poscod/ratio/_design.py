@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Columns that a linear ratio sees: groups of columns, standardised once or block by block.
 
 Convention: the dtype of the input is kept (float32 rows are never copied to float64), and a matrix above
 `RESIDENT_BYTES` is read block by block, so that a memory map stays on disk. A constant column becomes zero.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -25,31 +24,12 @@ CACHE_BYTES = 2**20
 
 
 def block_rows(columns: int, itemsize: int) -> int:
-    """Return how many rows make a block of about `BLOCK_BYTES`.
-
-    Parameters
-    ----------
-    columns, itemsize : int
-        Columns of the matrix and bytes of a number.
-
-    Returns
-    -------
-    rows : int
-    """
+    """Return how many rows make a block of about `BLOCK_BYTES`."""
     return int(max(256, BLOCK_BYTES // max(1, columns * itemsize)))
 
 
 def cache_blocks(matrix: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Cut a matrix into blocks that fit the processor's cache, where the second product of a pass finds the rows.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (n, d)
-
-    Yields
-    ------
-    block : ndarray of shape (rows, d)
-    """
+    """Cut a matrix into blocks that fit the processor's cache, where the second product of a pass finds the rows."""
     step = max(256, CACHE_BYTES // max(1, matrix.shape[1] * matrix.dtype.itemsize))
     for start in range(0, len(matrix), step):
         yield matrix[start : start + step]
@@ -73,16 +53,7 @@ class Scaler:
     scale: Floats
 
     def transform(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """Return the standardised rows in their own dtype.
-
-        Parameters
-        ----------
-        matrix : ndarray of shape (n, d)
-
-        Returns
-        -------
-        standard : ndarray of shape (n, d)
-        """
+        """Return the standardised rows in their own dtype."""
         out = matrix - self.mean.astype(matrix.dtype)
         out *= (1.0 / self.scale).astype(matrix.dtype)
         return np.asarray(out)
@@ -102,20 +73,7 @@ class Moments:
 
 
 def moments(part: NDArray[Any], shift: Floats, weight: Floats | None = None) -> Moments:
-    """Return the moments of some rows, in one pass of blocks.
-
-    Parameters
-    ----------
-    part : ndarray of shape (n, d)
-    shift : ndarray of shape (d,)
-        A row of the data: a large common mean cancels before it is squared.
-    weight : ndarray of shape (n,), default=None
-        Row weights; None is one each.
-
-    Returns
-    -------
-    moments : Moments
-    """
+    """Return the moments of some rows, in one pass of blocks."""
     d = part.shape[1]
     count, total, square = 0.0, np.zeros(d), np.zeros(d)
     step = block_rows(d, part.dtype.itemsize)
@@ -129,20 +87,7 @@ def moments(part: NDArray[Any], shift: Floats, weight: Floats | None = None) -> 
 
 
 def scaler_of(found: Moments, shift: Floats, dtype: Any) -> Scaler:
-    """Return mean and standard deviation from the moments of all rows.
-
-    Parameters
-    ----------
-    found : Moments
-    shift : ndarray of shape (d,)
-        What they were taken about.
-    dtype : dtype
-        Of the rows: below its resolution a column is constant, whatever its rounding noise says.
-
-    Returns
-    -------
-    scaler : Scaler
-    """
+    """Return mean and standard deviation from the moments of all rows."""
     mean = found.total / found.count
     scale = np.sqrt(np.maximum(found.square / found.count - mean**2, 0.0))
     mean += shift
@@ -151,19 +96,7 @@ def scaler_of(found: Moments, shift: Floats, dtype: Any) -> Scaler:
 
 
 def fit_scaler(parts: Sequence[NDArray[Any]], weights: Sequence[Floats | None] | None = None) -> Scaler:
-    """Return mean and standard deviation over the rows of all parts, in one pass of blocks.
-
-    Parameters
-    ----------
-    parts : sequence of ndarray of shape (n_i, d)
-        Both sides (labelled and unlabelled) are given, so that neither is favoured.
-    weights : sequence of ndarray of shape (n_i,) or None, default=None
-        Row weights of each part.
-
-    Returns
-    -------
-    scaler : Scaler
-    """
+    """Return mean and standard deviation over the rows of all parts, in one pass of blocks."""
     shift = np.asarray(parts[0][:1], dtype=np.float64).reshape(parts[0].shape[1])
     each = [None] * len(parts) if weights is None else weights
     found = [moments(part, shift, weight) for part, weight in zip(parts, each, strict=True)]
@@ -206,13 +139,7 @@ class Design:
             self._matrix = np.concatenate(blocks) if blocks else np.zeros((0, self.n_columns))
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Iterate over the rows.
-
-        Yields
-        ------
-        rows : slice
-        block : ndarray of shape (rows, n_columns)
-        """
+        """Iterate over the rows."""
         if self._matrix is not None:
             first = 0
             for block in cache_blocks(self._matrix):

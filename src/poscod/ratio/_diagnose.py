@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Checks of a fitted ratio without a single OOD label, as a dictionary and as a table for people.
 
 Convention: the rows given are **held out** (not used to fit the ratio). ``rho = p_U / p_I = 1 - pi + pi g``; for the true
 ratio E_U[1 / rho] = 1 and E_ID[g] = 1, and in every bin of rho the share of unlabelled rows is what rho says.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -306,16 +305,6 @@ class ClassMix(NamedTuple):
 
 def class_mix(logits_id: Any, logits_u: Any) -> ClassMix | None:
     """Compare the mix of predicted classes where both sides are confident.
-
-    Parameters
-    ----------
-    logits_id, logits_u : array-like of shape (n, K)
-        Of ID rows and of unlabelled rows.
-
-    Returns
-    -------
-    mix : ClassMix or None
-        None where a side has no confident row, or all are of one class.
 
     Examples
     --------

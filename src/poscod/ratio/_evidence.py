@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ID-only evidence: numbers that say how unlike ID data a row is, before any OOD row has been seen.
 
 Convention: every column is an uncertainty (higher = less like ID) on a logarithmic or linear scale that keeps it
 finite. A bank holds ID rows and must not contain the row it scores (a bank that has seen a row calls it familiar).
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -34,16 +33,7 @@ TINY = 1e-12
 
 
 def logit_evidence(logits: NDArray[Any]) -> Floats:
-    """Return energy, max logit, log(1 - MSP), log entropy and margin as uncertainties.
-
-    Parameters
-    ----------
-    logits : ndarray of shape (n, K)
-
-    Returns
-    -------
-    evidence : ndarray of shape (n, 5)
-    """
+    """Return energy, max logit, log(1 - MSP), log entropy and margin as uncertainties."""
     z = np.asarray(logits, dtype=np.float64)
     total = logsumexp(z, axis=1)
     top = z.argmax(axis=1)
@@ -60,16 +50,7 @@ def logit_evidence(logits: NDArray[Any]) -> Floats:
 
 
 def norm_evidence(features: NDArray[Any]) -> Floats:
-    """Return the logarithms of the L1 and L2 norm; their direction is left to the data.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-
-    Returns
-    -------
-    evidence : ndarray of shape (n, 2)
-    """
+    """Return the logarithms of the L1 and L2 norm; their direction is left to the data."""
     l1 = np.abs(features).sum(axis=1, dtype=np.float64)
     l2 = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
     return -np.log(np.maximum(np.stack([l1, l2], axis=1), TINY))
@@ -89,16 +70,7 @@ class Bank:
     minor: Floats
 
     def place(self, rows: Rows) -> Floats:
-        """Return the bank's columns for some rows, in blocks.
-
-        Parameters
-        ----------
-        rows : Rows
-
-        Returns
-        -------
-        evidence : ndarray of shape (n, 5) with logits, (n, 3) without
-        """
+        """Return the bank's columns for some rows, in blocks."""
         parts = [self._place(rows[start : start + QUERY_ROWS]) for start in range(0, len(rows), QUERY_ROWS)]
         return np.concatenate(parts) if parts else np.zeros((0, 5 if rows.network else 3))
 
@@ -134,17 +106,7 @@ class Bank:
 
 
 def fit_bank(rows: Rows) -> Bank:
-    """Fit a bank on ID rows.
-
-    Parameters
-    ----------
-    rows : Rows of n ID rows, in an order that carries no meaning
-        Classes are the predicted ones; without logits all rows are one class.
-
-    Returns
-    -------
-    bank : Bank
-    """
+    """Fit a bank on ID rows."""
     features = np.asarray(rows.features[:MOMENT_ROWS], dtype=np.float64)
     centre = features.mean(axis=0)
     spread = features.std(axis=0)

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """FixedLinear: a ratio that was learned elsewhere, such as the head of a fine-tuned network.
 
 Convention: ``log g = weight^T phi + intercept``; `fit` looks at the rows and changes neither.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

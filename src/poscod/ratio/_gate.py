@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Is there any OOD in the mixture? A permutation test, an interval for the prior, and the sample size that could tell.
 
 Convention: scores are out-of-sample uncertainties; under pi = 0 the two sides of a fold are exchangeable, so labels
 are permuted within folds. The interval joins two answers, the sampling error of the estimate and the profile
 likelihood of a log-linear ratio, because each is too short where the assumption of the other holds.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -35,24 +34,7 @@ def gate_p_value(
     permutations: int = 399,
     seed: int = 0,
 ) -> float:
-    """Test pi = 0 against "unlabelled rows are more unlike ID than ID rows are".
-
-    Parameters
-    ----------
-    scores : sequence of ndarray of shape (n,)
-        Out-of-sample uncertainties of all rows; the test takes the strongest of them.
-    unlabeled : ndarray of shape (n,), bool
-    fold : ndarray of shape (n,)
-        Labels are permuted within folds.
-    weight : ndarray of shape (n,)
-    permutations : int, default=399
-    seed : int, default=0
-
-    Returns
-    -------
-    p : float
-        One-sided p-value of the largest standardised difference over ranks and tail shares of all scores.
-    """
+    """Test pi = 0 against "unlabelled rows are more unlike ID than ID rows are"."""
     rng = np.random.default_rng(seed)
     keep = np.arange(len(unlabeled))
     if len(keep) > MAX_ROWS:
@@ -117,19 +99,7 @@ def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: f
 
 
 def bootstrap_prior(curve: Acceptance, rule: Callable[[Acceptance], float], *, seed: int = 0) -> Floats:
-    """Return draws of a prior estimate when both samples are drawn again.
-
-    Parameters
-    ----------
-    curve : Acceptance
-    rule : callable
-        Member of `PRIORS`.
-    seed : int, default=0
-
-    Returns
-    -------
-    draws : ndarray of shape (DRAWS,)
-    """
+    """Return draws of a prior estimate when both samples are drawn again."""
     rng = np.random.default_rng(seed)
     id_mass = np.diff(curve.tpr, prepend=0.0)
     u_mass = np.r_[np.diff(curve.accepted, prepend=0.0), max(0.0, 1.0 - curve.accepted[-1])]
@@ -145,16 +115,6 @@ def bootstrap_prior(curve: Acceptance, rule: Callable[[Acceptance], float], *, s
 
 def profile_interval(curve: Acceptance, level: float) -> tuple[float, float]:
     """Return the priors that a log-linear ratio of the score cannot rule out.
-
-    Parameters
-    ----------
-    curve : Acceptance
-        Of an estimated log-ratio.
-    level : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float
 
     Notes
     -----
@@ -202,22 +162,7 @@ def profile_interval(curve: Acceptance, level: float) -> tuple[float, float]:
 def prior_interval(
     curve: Acceptance, rule: Callable[[Acceptance], float], pi: float, level: float
 ) -> tuple[float, float]:
-    """Return an interval for the OOD prior.
-
-    Parameters
-    ----------
-    curve : Acceptance
-        Of the out-of-sample log-ratio.
-    rule : callable
-        Estimator whose sampling error counts.
-    pi : float
-        The estimate; the interval contains it.
-    level : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float
-    """
+    """Return an interval for the OOD prior."""
     z = float(norm.ppf(0.5 + 0.5 * level))
     width = z * float(np.std(bootstrap_prior(curve, rule)))
     low, high = profile_interval(curve, level)

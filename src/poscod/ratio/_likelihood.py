@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The corrected-sigmoid likelihood and its maximisation.
 
 Convention: ``u(x) = theta^T phi(x) + b`` is the log-odds of "OOD and unlabelled" against "ID and labelled",
 ``p(z = I | x) = 1 / (1 + a + exp(u))`` with ``a = pi_U / (1 - pi_U) * (1 - pi)``; everything is computed in log
 space, and the objective is the weighted mean of the negative log-likelihood plus ``0.5 * sum(l2_j theta_j^2)``.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -39,37 +38,12 @@ class Fit:
 
 
 def log_a(pi: float, log_odds_u: float) -> float:
-    """Return log a = log(pi_U / (1 - pi_U)) + log(1 - pi); -inf at pi = 1.
-
-    Parameters
-    ----------
-    pi : float in (0, 1]
-        OOD prior.
-    log_odds_u : float
-        log(pi_U / (1 - pi_U)), the log-odds of a training row being unlabelled.
-
-    Returns
-    -------
-    log_a : float
-    """
+    """Return log a = log(pi_U / (1 - pi_U)) + log(1 - pi); -inf at pi = 1."""
     return log_odds_u + (np.log1p(-pi) if pi < 1.0 else -np.inf)
 
 
 def row_losses(u: Floats, unlabeled: NDArray[np.bool_], la: float) -> tuple[Floats, Floats]:
-    """Return the negative log-likelihood of each row and its derivative with respect to u.
-
-    Parameters
-    ----------
-    u : ndarray of shape (n,)
-    unlabeled : ndarray of shape (n,), bool
-        True for rows of the mixture (z = U), False for labelled ID rows (z = I).
-    la : float
-        log a.
-
-    Returns
-    -------
-    loss, slope : ndarray of shape (n,)
-    """
+    """Return the negative log-likelihood of each row and its derivative with respect to u."""
     top = np.logaddexp(0.0, la)  # log(1 + a)
     loss = np.logaddexp(top, u)
     slope = expit(u - top)
@@ -99,29 +73,7 @@ def loss_sums(
     pi: float | None,
     offset: Floats | None = None,
 ) -> tuple[float, Floats]:
-    """Return the weighted negative log-likelihood of some rows and its gradient: sums, so those of parts add up.
-
-    Parameters
-    ----------
-    params : ndarray of shape (d + 1,) or (d + 2,)
-        theta, intercept and, for a joint fit, logit(pi).
-    design : Columns
-        Standardised columns of n rows.
-    unlabeled : ndarray of shape (n,), bool
-    weight : ndarray of shape (n,)
-        Row weights that sum to one over all parts.
-    log_odds_u : float
-        log(pi_U / (1 - pi_U)).
-    pi : float or None
-        Fixed OOD prior; None estimates it jointly.
-    offset : ndarray of shape (n,), default=None
-        Known part of u.
-
-    Returns
-    -------
-    value : float
-    gradient : ndarray like params
-    """
+    """Return the weighted negative log-likelihood of some rows and its gradient: sums, so those of parts add up."""
     d = design.n_columns
     theta, intercept = params[:d], params[d]
     prior = float(expit(params[d + 1])) if pi is None else pi
@@ -146,22 +98,7 @@ def loss_sums(
 
 
 def penalised(sums: tuple[float, Floats], params: Floats, l2: Floats) -> tuple[float, Floats]:
-    """Add the penalty ``0.5 * sum(l2_j theta_j^2)`` and its gradient to sums over all rows.
-
-    Parameters
-    ----------
-    sums : (float, ndarray)
-        From `loss_sums`.
-    params : ndarray
-        theta first.
-    l2 : ndarray of shape (d,)
-        Penalty of each coefficient.
-
-    Returns
-    -------
-    value : float
-    gradient : ndarray like params
-    """
+    """Add the penalty ``0.5 * sum(l2_j theta_j^2)`` and its gradient to sums over all rows."""
     value, gradient = sums
     theta = params[: len(l2)]
     gradient = gradient.copy()
@@ -179,20 +116,7 @@ def objective(
     pi: float | None,
     offset: Floats | None = None,
 ) -> tuple[float, Floats]:
-    """Return the penalised mean negative log-likelihood and its gradient.
-
-    Parameters
-    ----------
-    params, design, unlabeled, weight, log_odds_u, pi, offset
-        As for `loss_sums`; the weights sum to one.
-    l2 : ndarray of shape (d,)
-        Penalty of each coefficient.
-
-    Returns
-    -------
-    value : float
-    gradient : ndarray like params
-    """
+    """Return the penalised mean negative log-likelihood and its gradient."""
     return penalised(loss_sums(params, design, unlabeled, weight, log_odds_u, pi, offset), params, l2)
 
 
@@ -209,27 +133,7 @@ def fit_likelihood(
     max_iter: int = 300,
     tol: float = 1e-4,
 ) -> Fit:
-    """Maximise the penalised likelihood with L-BFGS.
-
-    Parameters
-    ----------
-    design, unlabeled, weight, l2, offset
-        As for `objective`.
-    pi : float or None
-        Fixed OOD prior; None estimates it jointly, from several starts because the likelihood is not convex
-        (errata 4): from small priors upwards, and the best objective is kept.
-    starts : sequence of float
-        Priors to start a joint fit from.
-    warm : Fit, default=None
-        Coefficients to start a fit with a fixed prior from.
-    max_iter, tol : int, float
-        Limits of L-BFGS: iterations, and largest component of the gradient of the mean loss (a tenth of it in joint
-        fits, where the prior moves along a flat valley).
-
-    Returns
-    -------
-    fit : Fit
-    """
+    """Maximise the penalised likelihood with L-BFGS."""
     log_odds_u = float(logit(float(weight[unlabeled].sum())))
 
     def evaluate(params: Floats) -> tuple[float, Floats]:
@@ -249,23 +153,7 @@ def maximise(
     max_iter: int = 300,
     tol: float = 1e-4,
 ) -> Fit:
-    """Maximise a penalised likelihood, wherever its rows are.
-
-    Parameters
-    ----------
-    evaluate : callable
-        Parameters -> (objective, gradient), as `objective`.
-    d : int
-        Number of columns.
-    log_odds_u : float
-        log(pi_U / (1 - pi_U)).
-    pi, starts, warm, max_iter, tol
-        As for `fit_likelihood`.
-
-    Returns
-    -------
-    fit : Fit
-    """
+    """Maximise a penalised likelihood, wherever its rows are."""
     best: Fit | None = None
     theta = np.zeros(d) if warm is None else warm.theta
 

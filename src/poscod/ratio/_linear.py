@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A fitted linear u on standardised features, and fits that need nothing but features.
 
 Convention: coefficients belong to standardised columns; ``log g = u - log(pi_U / (1 - pi_U)) - log pi``.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -64,18 +63,7 @@ class LinearData:
 
 
 def linear_data(rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> LinearData:
-    """Standardise and stack both sides.
-
-    Parameters
-    ----------
-    rows_id, rows_u : Rows
-    weight_id, weight_u : ndarray
-        Sum to one together.
-
-    Returns
-    -------
-    data : LinearData
-    """
+    """Standardise and stack both sides."""
     scaler = fit_scaler([rows_id.features, rows_u.features], [weight_id, weight_u])
     # Sums of a fit that is the same wherever its rows are, in one memory or in many, are made in float64.
     design = Design([(rows_id.features,), (rows_u.features,)], (scaler,), dtype=np.float64)
@@ -84,37 +72,12 @@ def linear_data(rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats
 
 
 def to_ratio(fit: Fit, scaler: Scaler, log_odds_u: float) -> LinearRatio:
-    """Turn a fit into log g.
-
-    Parameters
-    ----------
-    fit : Fit
-    scaler : Scaler
-    log_odds_u : float
-        log(pi_U / (1 - pi_U)).
-
-    Returns
-    -------
-    ratio : LinearRatio
-    """
+    """Turn a fit into log g."""
     return LinearRatio(scaler, fit.theta, fit.intercept - log_odds_u - float(np.log(fit.pi)))
 
 
 def select_l2(data: LinearData, fold: NDArray[Any], pi: float | None, grid: tuple[float, ...] = L2_GRID) -> float:
-    """Choose the penalty by held-out likelihood, along a warm-started path from strong to weak.
-
-    Parameters
-    ----------
-    data : LinearData
-    fold : ndarray of shape (n,)
-    pi : float or None
-        Fixed prior; None fits it jointly on every training part.
-    grid : tuple of float
-
-    Returns
-    -------
-    l2 : float
-    """
+    """Choose the penalty by held-out likelihood, along a warm-started path from strong to weak."""
     d = data.design.n_columns
     total = np.zeros(len(grid))
     for k in np.unique(fold):
@@ -131,40 +94,14 @@ def select_l2(data: LinearData, fold: NDArray[Any], pi: float | None, grid: tupl
 
 
 def mean_loss(fit: Fit, data: LinearData, weight: Floats) -> float:
-    """Return the weighted log-loss of a fit.
-
-    Parameters
-    ----------
-    fit : Fit
-    data : LinearData
-    weight : ndarray of shape (n,)
-
-    Returns
-    -------
-    loss : float
-    """
+    """Return the weighted log-loss of a fit."""
     params = np.r_[fit.theta, fit.intercept]
     value, _ = objective(params, data.design, data.unlabeled, weight, np.zeros(len(fit.theta)), data.log_odds_u, fit.pi)
     return value
 
 
 def information(fit: Fit, design: Columns, weight: Floats, log_odds_u: float) -> Floats:
-    """Return the expected information of one row about (theta, intercept, logit(pi)): a sum, so that of parts adds up.
-
-    Parameters
-    ----------
-    fit : Fit
-    design : Columns
-        Standardised columns of n rows.
-    weight : ndarray of shape (n,)
-        Sums to one over all parts.
-    log_odds_u : float
-        log(pi_U / (1 - pi_U)).
-
-    Returns
-    -------
-    information : ndarray of shape (d + 2, d + 2)
-    """
+    """Return the expected information of one row about (theta, intercept, logit(pi)): a sum, so that of parts adds up."""
     d = design.n_columns
     la = log_a(fit.pi, log_odds_u)
     info = np.zeros((d + 2, d + 2))
@@ -189,20 +126,7 @@ def information(fit: Fit, design: Columns, weight: Floats, log_odds_u: float) ->
 
 
 def prior_standard_error(info: Floats, n: float) -> float:
-    """Return the standard error of logit(pi) in a joint fit, from the expected information.
-
-    Parameters
-    ----------
-    info : ndarray of shape (d + 2, d + 2)
-        From `information`, over all rows.
-    n : float
-        Effective number of rows.
-
-    Returns
-    -------
-    se : float
-        Infinite when the information is singular.
-    """
+    """Return the standard error of logit(pi) in a joint fit, from the expected information."""
     info = n * info
     size = len(info)
     info[np.diag_indices(size)] += 1e-9 * np.trace(info) / size
@@ -214,16 +138,7 @@ def prior_standard_error(info: Floats, n: float) -> float:
 
 
 def wald_interval(pi: float, se: float, z: float) -> tuple[float, float]:
-    """Return an interval on the logit scale.
-
-    Parameters
-    ----------
-    pi, se, z : float
-
-    Returns
-    -------
-    low, high : float
-    """
+    """Return an interval on the logit scale."""
     if not np.isfinite(se) or se > 50.0 or pi >= 1.0:
         return 0.0, 1.0
     centre = float(logit(pi))

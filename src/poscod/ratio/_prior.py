@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The OOD prior from two samples of a one-dimensional score: one mapping of estimators.
 
 Convention: a score is an uncertainty (higher = less like ID) and must be out-of-sample, i.e. the row was not used to
@@ -10,8 +11,6 @@ References
 .. [2] C. Scott, "A Rate of Convergence for Mixture Proportion Estimation", AISTATS 2015.
 .. [3] S. Garg, Y. Wu, A. Smola, S. Balakrishnan, Z. Lipton, "Mixture Proportion Estimation and PU Learning:
    A Modern Approach", NeurIPS 2021 (best bin estimation, BBE).
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -46,19 +45,7 @@ class Acceptance(NamedTuple):
 def acceptance(
     score_id: ArrayLike, score_unlabeled: ArrayLike, weight_id: Any = None, weight_unlabeled: Any = None
 ) -> Acceptance:
-    """Return T and A at up to `GRID` thresholds, from strict to loose.
-
-    Parameters
-    ----------
-    score_id, score_unlabeled : array-like of shape (m,) and (n,)
-        Out-of-sample uncertainties.
-    weight_id, weight_unlabeled : array-like, default=None
-        Row weights; sizes become effective sizes ``(sum w)^2 / sum w^2``.
-
-    Returns
-    -------
-    acceptance : Acceptance
-    """
+    """Return T and A at up to `GRID` thresholds, from strict to loose."""
     s_id = check_vector(score_id, "score_id")
     s_u = check_vector(score_unlabeled, "score_unlabeled")
     if len(s_id) == 0 or len(s_u) == 0:
@@ -80,17 +67,7 @@ def acceptance(
 
 
 def cut_ranks(m: int) -> NDArray[np.int64]:
-    """Return which order statistics of m ID scores are thresholds: the smallest k with k / m >= j / `GRID`, for every j.
-
-    Parameters
-    ----------
-    m : int
-
-    Returns
-    -------
-    ranks : ndarray of int
-        Distinct, increasing, counted from 1; the last is m.
-    """
+    """Return which order statistics of m ID scores are thresholds: the smallest k with k / m >= j / `GRID`, for every j."""
     return np.unique(-(-m * np.arange(1, GRID + 1, dtype=np.int64) // GRID))
 
 
@@ -104,34 +81,14 @@ def _share_below(score: Floats, weight: Floats | None, cuts: Floats) -> tuple[Fl
 
 
 def bbe(curve: Acceptance, *, delta: float = 0.1, gamma: float = 0.01) -> float:
-    """Return 1 - A/T at the threshold where its upper confidence bound is smallest [3]_.
-
-    Parameters
-    ----------
-    curve : Acceptance
-    delta, gamma : float
-        Confidence and slack of the published rule.
-
-    Returns
-    -------
-    pi : float in [0, 1]
-    """
+    """Return 1 - A/T at the threshold where its upper confidence bound is smallest [3]_."""
     width = np.sqrt(np.log(4.0 / delta) / 2.0) * (curve.n_id**-0.5 + curve.n_unlabeled**-0.5)
     best = int(np.argmin((curve.accepted + (1.0 + gamma) * width) / curve.tpr))
     return _clip(1.0 - curve.accepted[best] / curve.tpr[best])
 
 
 def standard_error(curve: Acceptance) -> Floats:
-    """Return the standard error of 1 - A/T at each threshold (delta method).
-
-    Parameters
-    ----------
-    curve : Acceptance
-
-    Returns
-    -------
-    se : ndarray
-    """
+    """Return the standard error of 1 - A/T at each threshold (delta method)."""
     t, a = curve.tpr, curve.accepted
     # Half a row on either side: a share of exactly 0 or 1 is not known exactly.
     a_in = np.clip(a, 0.5 / curve.n_unlabeled, 1.0 - 0.5 / curve.n_unlabeled)
@@ -143,20 +100,7 @@ def standard_error(curve: Acceptance) -> Floats:
 def lcb_grid(
     curve: Acceptance, *, z: float = 3.0, targets: tuple[float, ...] = (0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
 ) -> float:
-    """Return 1 - A/T at the TPR target where it exceeds zero by most standard errors' worth.
-
-    Parameters
-    ----------
-    curve : Acceptance
-    z : float
-        Standard errors subtracted before comparing the targets.
-    targets : tuple of float
-        A few TPR values: fewer looks than BBE, so less optimism for a rare OOD class.
-
-    Returns
-    -------
-    pi : float in [0, 1]
-    """
+    """Return 1 - A/T at the TPR target where it exceeds zero by most standard errors' worth."""
     place = np.unique([int(np.argmin(np.abs(curve.tpr - target))) for target in targets])
     estimate = 1.0 - curve.accepted / curve.tpr
     best = place[int(np.argmax((estimate - z * standard_error(curve))[place]))]
@@ -164,19 +108,7 @@ def lcb_grid(
 
 
 def blanchard(curve: Acceptance, *, delta: float = 0.1) -> float:
-    """Return one minus the smallest ratio of an upper bound of A to a lower bound of T, with uniform widths [1]_.
-
-    Parameters
-    ----------
-    curve : Acceptance
-    delta : float
-        Both bounds hold together with probability 1 - delta.
-
-    Returns
-    -------
-    pi : float in [0, 1]
-        A lower bound of the prior, with no assumption on the OOD data.
-    """
+    """Return one minus the smallest ratio of an upper bound of A to a lower bound of T, with uniform widths [1]_."""
     root = np.sqrt(np.log(4.0 / delta) / 2.0)
     upper = curve.accepted + root * curve.n_unlabeled**-0.5
     lower = curve.tpr - root * curve.n_id**-0.5
@@ -185,21 +117,7 @@ def blanchard(curve: Acceptance, *, delta: float = 0.1) -> float:
 
 
 def scott(curve: Acceptance, *, delta: float = 0.1, looks: int = 20) -> float:
-    """Return one minus the smallest ratio of Clopper-Pearson bounds over a few thresholds [2]_.
-
-    Parameters
-    ----------
-    curve : Acceptance
-    delta : float
-        All bounds hold together with probability 1 - delta (Bonferroni over the looks).
-    looks : int
-        Number of thresholds, evenly spaced in TPR.
-
-    Returns
-    -------
-    pi : float in [0, 1]
-        A certified lower bound of the prior, with no assumption on the OOD data.
-    """
+    """Return one minus the smallest ratio of Clopper-Pearson bounds over a few thresholds [2]_."""
     place = np.unique([int(np.argmin(np.abs(curve.tpr - t))) for t in np.linspace(1.0 / looks, 1.0, looks)])
     level = delta / (2.0 * len(place))
     k_u, k_id = curve.accepted[place] * curve.n_unlabeled, curve.tpr[place] * curve.n_id
@@ -213,16 +131,7 @@ def scott(curve: Acceptance, *, delta: float = 0.1, looks: int = 20) -> float:
 
 
 def mean_prior(curve: Acceptance) -> float:
-    """Return the mean of "bbe" and "lcb_grid": they err in different directions.
-
-    Parameters
-    ----------
-    curve : Acceptance
-
-    Returns
-    -------
-    pi : float in [0, 1]
-    """
+    """Return the mean of "bbe" and "lcb_grid": they err in different directions."""
     return 0.5 * (bbe(curve) + lcb_grid(curve))
 
 

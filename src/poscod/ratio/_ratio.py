@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The skeleton every ratio estimator shares: checks at the door, log space inside, an interval for the prior.
 
 Convention: ``log_ratio`` is log g = log p_O / p_I, finite for every row; ``ratio`` is its exponential. A subclass is
 final and writes `_fit`, `_log_ratio` for one block of rows and, where it estimates a prior, `_interval`.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

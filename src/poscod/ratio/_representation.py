@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The strong representation: standardised features plus ID-only evidence, every row scored by a bank without it.
 
 Convention: evidence columns are standardised on ID rows and clipped at `CLIP` standard deviations; ``consensus`` is
 one column with mean 0 and variance 1 on ID rows, the evidence two views agree on. Training rows of fold k (labelled and
 unlabelled alike) are scored by the bank fitted on the ID rows of the other folds, new rows by the mean of all banks.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -77,32 +76,11 @@ class Representation:
         self.centre, self.spread = _moments(self._views(standard), weight)
 
     def training(self, rows: Rows, fold: NDArray[Any]) -> tuple[Floats, Floats]:
-        """Return evidence and consensus of training rows, each by the bank of its fold.
-
-        Parameters
-        ----------
-        rows : Rows
-        fold : ndarray of shape (n,)
-
-        Returns
-        -------
-        evidence : ndarray of shape (n, q)
-        consensus : ndarray of shape (n,)
-        """
+        """Return evidence and consensus of training rows, each by the bank of its fold."""
         return self._finish(self._own_fold(rows, fold))
 
     def new(self, rows: Rows) -> tuple[Floats, Floats]:
-        """Return evidence and consensus of new rows, averaged over the banks.
-
-        Parameters
-        ----------
-        rows : Rows
-
-        Returns
-        -------
-        evidence : ndarray of shape (n, q)
-        consensus : ndarray of shape (n,)
-        """
+        """Return evidence and consensus of new rows, averaged over the banks."""
         place = np.mean([bank.place(rows) for bank in self.banks], axis=0)
         return self._finish(self._with_logits(rows, place))
 

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Inputs of a ratio: arrays or `Activations` become rows with features and, where known, logits.
 
 Convention: ID rows are rows the classifier was not trained on. Folds depend on the content of a row, never on its
 place: equal rows share a fold (a row is never scored by a bank that holds its copy) and shuffling the input changes
 nothing.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -54,23 +53,7 @@ class Rows:
 
 
 def as_rows(values: Any, name: str, *, like: dict[str, int] | None = None, minimum: int = 1) -> Rows:
-    """Check an input and return its rows.
-
-    Parameters
-    ----------
-    values : array-like of shape (n, d) or Activations
-        Activations without features use the logits as features.
-    name : str
-        Name of the argument, for the message.
-    like : dict of str to int, default=None
-        Number of columns of each part that the rows must have, from `columns_of`.
-    minimum : int, default=1
-        Smallest number of rows.
-
-    Returns
-    -------
-    rows : Rows
-    """
+    """Check an input and return its rows."""
     if isinstance(values, Activations):
         features = values.logits if values.features is None else values.features
         rows = Rows(features, values.logits, values.labels, values.table)
@@ -91,16 +74,7 @@ def as_rows(values: Any, name: str, *, like: dict[str, int] | None = None, minim
 
 
 def columns_of(rows: Rows) -> dict[str, int]:
-    """Return the number of columns of features and, with a network, of logits.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    columns : dict of str to int
-    """
+    """Return the number of columns of features and, with a network, of logits."""
     columns = {"features": int(rows.features.shape[1])}
     if rows.logits is not None:
         columns["logits"] = int(rows.logits.shape[1])
@@ -108,16 +82,7 @@ def columns_of(rows: Rows) -> dict[str, int]:
 
 
 def check_like(rows: Rows, name: str, like: dict[str, int]) -> None:
-    """Refuse rows of another kind or width.
-
-    Parameters
-    ----------
-    rows : Rows
-    name : str
-        Name of the argument, for the message.
-    like : dict of str to int
-        Columns of each part, from `columns_of`.
-    """
+    """Refuse rows of another kind or width."""
     mine = columns_of(rows)
     if mine.keys() != like.keys():
         raise InvalidInputError(
@@ -129,19 +94,7 @@ def check_like(rows: Rows, name: str, like: dict[str, int]) -> None:
 
 
 def pair_weights(weight_id: Any, weight_unlabeled: Any, n_id: int, n_unlabeled: int) -> tuple[Floats, Floats]:
-    """Return row weights of both sides that sum to one in total.
-
-    Parameters
-    ----------
-    weight_id, weight_unlabeled : array-like or None
-        Non-negative row weights; None counts every row once.
-    n_id, n_unlabeled : int
-        Number of rows.
-
-    Returns
-    -------
-    weight_id, weight_unlabeled : ndarray
-    """
+    """Return row weights of both sides that sum to one in total."""
     first = check_weight(weight_id, "sample_weight_id", n_id)
     second = check_weight(weight_unlabeled, "sample_weight_unlabeled", n_unlabeled)
     first = np.ones(n_id) if first is None else first
@@ -151,17 +104,7 @@ def pair_weights(weight_id: Any, weight_unlabeled: Any, n_id: int, n_unlabeled: 
 
 
 def row_hash(features: NDArray[Any], seed: int) -> NDArray[np.uint64]:
-    """Return a number per row that depends on its bytes only: equal rows, equal numbers.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-    seed : int
-
-    Returns
-    -------
-    hash : ndarray of shape (n,), uint64
-    """
+    """Return a number per row that depends on its bytes only: equal rows, equal numbers."""
     rng = np.random.default_rng(seed)
     out = np.empty(len(features), dtype=np.uint64)
     factors: NDArray[np.uint64] | None = None
@@ -178,17 +121,7 @@ def row_hash(features: NDArray[Any], seed: int) -> NDArray[np.uint64]:
 
 
 def number_copies(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Give copies of a row different numbers, the k-th copy the same one wherever it stands.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,), uint64
-        From `row_hash`.
-
-    Returns
-    -------
-    values : ndarray of shape (n,), uint64
-    """
+    """Give copies of a row different numbers, the k-th copy the same one wherever it stands."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -200,17 +133,7 @@ def number_copies(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def content_folds(hash_id: NDArray[Any], hash_u: NDArray[Any], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign rows of both sides to k folds of nearly equal size, equal rows to the same fold.
-
-    Parameters
-    ----------
-    hash_id, hash_u : ndarray of shape (m,) and (n,)
-    k : int
-
-    Returns
-    -------
-    fold_id, fold_u : ndarray of int
-    """
+    """Assign rows of both sides to k folds of nearly equal size, equal rows to the same fold."""
     rank_id = np.unique(hash_id, return_inverse=True)
     # Unlabelled rows equal to an ID row follow it; the others are dealt out by their own rank.
     unique_u, inverse_u = np.unique(hash_u, return_inverse=True)

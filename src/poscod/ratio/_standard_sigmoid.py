@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """StandardSigmoid: logistic regression between ID rows and other rows (a = 0).
 
 Convention: the other rows count as OOD, all of them. Given clean OOD rows, ``log g`` is the paper's "clean LR";
 given a mixture it is the paper's "standard sigmoid", whose ratio is p_U / p_I and not p_O / p_I.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The strong recipe: prior apart, rich representation, candidates weighed by held-out likelihood.
 
 Convention: ``log g = kappa * u + shift - log(pi_U / (1 - pi_U)) - log pi`` with u linear in ``[consensus | evidence |
 features]`` around an ID-only start; when the mixture shows no OOD rows, ``log g`` is the ID-only rule
 ``tilt * consensus - log E_ID exp(tilt * consensus)``, which needs no mixture and has E_ID[g] = 1.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -54,16 +53,7 @@ class Blend:
 
 
 def log_mean_exp(values: Floats, weight: Floats) -> float:
-    """Return log of the weighted mean of exp(values).
-
-    Parameters
-    ----------
-    values, weight : ndarray of shape (n,)
-
-    Returns
-    -------
-    log_mean : float
-    """
+    """Return log of the weighted mean of exp(values)."""
     return float(logsumexp(values, b=weight / weight.sum()))
 
 
@@ -77,26 +67,7 @@ def search(
     evidence_l2: tuple[float, ...] = EVIDENCE_L2,
     feature_l2: tuple[float, ...] = FEATURE_L2,
 ) -> Blend:
-    """Fit candidates from the ID-only rule to features and evidence, and blend them by held-out likelihood.
-
-    Parameters
-    ----------
-    table : Table
-        Columns ``[consensus | evidence | features]``.
-    n_evidence : int
-        Number of evidence columns.
-    pi : float
-        OOD prior, fixed.
-    consensus : ndarray of shape (n,)
-    log_norm : float
-        log E_ID exp(TILT * consensus).
-    evidence_l2, feature_l2 : tuple of float
-        Penalties of the two groups, from strong to weak.
-
-    Returns
-    -------
-    blend : Blend
-    """
+    """Fit candidates from the ID-only rule to features and evidence, and blend them by held-out likelihood."""
     n, columns = table.matrix.shape
     n_features = columns - 1 - n_evidence
     null = table.log_odds_u + float(np.log(pi))
@@ -155,22 +126,7 @@ def _blend(found: dict[str, tuple[Start, CrossFit]], columns: int) -> Blend:
 
 
 def recalibrate(u: Floats, table: Table, pi: float, *, spread: float = 0.5) -> tuple[float, float]:
-    """Return (kappa, shift) of the two-parameter map kappa * u + shift with the best held-out likelihood.
-
-    Parameters
-    ----------
-    u : ndarray of shape (n,)
-        Out-of-sample u.
-    table : Table
-    pi : float
-    spread : float, default=0.5
-        Prior standard deviation of log kappa: scale is changed only as far as the rows ask for it.
-
-    Returns
-    -------
-    kappa, shift : float
-        (1, 0) unless the penalised gain is worth two parameters (Akaike).
-    """
+    """Return (kappa, shift) of the two-parameter map kappa * u + shift with the best held-out likelihood."""
     n = len(u)
     weight = table.weight / table.weight.sum() * n
     la = log_a(pi, table.log_odds_u)
@@ -198,25 +154,7 @@ def estimate_and_search(
     *,
     pi: float | None = None,
 ) -> tuple[float, Blend]:
-    """Alternate prior and ratio: a short search for a score, the prior from it, then the full search.
-
-    Parameters
-    ----------
-    table : Table
-    n_evidence : int
-    consensus : ndarray of shape (n,)
-    log_norm : float
-        log E_ID exp(TILT * consensus).
-    prior : callable
-        ``prior(blend)`` estimates pi from the out-of-sample score of a blend, or of the consensus (None).
-    pi : float, default=None
-        Known prior; None estimates it.
-
-    Returns
-    -------
-    pi : float
-    blend : Blend
-    """
+    """Alternate prior and ratio: a short search for a score, the prior from it, then the full search."""
     if pi is None:
         first = float(np.clip(prior(None), 0.01, 0.9))
         short = search(

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Fit of the strong recipe: representation, gate, prior, search, recalibration, and what is kept of it.
 
 Convention: a `StrongRatio` maps rows to log g; `report` holds what a reader of the fit wants to know.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -190,27 +189,7 @@ def fit_strong(
     gate_level: float | None,
     seed: int,
 ) -> StrongFit:
-    """Fit the strong recipe.
-
-    Parameters
-    ----------
-    rows_id, rows_u : Rows
-    weight_id, weight_u : ndarray
-        Sum to one together.
-    prior : str
-        Key of `PRIORS`.
-    pi : float or None
-        Known OOD prior; None estimates it.
-    n_folds : int
-    gate_level : float or None
-        Level of the test of pi = 0; None leaves the gate open.
-    seed : int
-        Seeds the content hash.
-
-    Returns
-    -------
-    fit : StrongFit
-    """
+    """Fit the strong recipe."""
     sample = _Sample((rows_id, rows_u), (weight_id, weight_u), n_folds, seed)
     table, representation = sample.table, sample.representation
     consensus = np.empty(len(table.weight))

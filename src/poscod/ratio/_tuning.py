@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Label-free tuning: scale and power of g from held-out ID rows and mixture, with no OOD label.
 
 Convention: from ``A = (1 - pi) T + pi F``, at a fixed TPR the SCOD risk is ``(1 - alpha) R_S + (alpha / pi) A`` up to a constant. The
 tuned ratio is ``g' = exp(log_scale) g^power``; the default (1, 0) is left only for a gain of more than `margin` standard errors (two:
 the best of 24 settings beats the default by one standard error by chance).
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

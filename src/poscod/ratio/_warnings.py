@@ -1,7 +1,5 @@
-"""Warnings of the ratio estimators, each with a class a program can filter.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""Warnings of the ratio estimators, each with a class a program can filter."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Where things go in a picture: coordinates for the SVG charts of the page.
 
 Convention: a chart is a plain dictionary of paths, marks and ticks in a box of fixed size; it holds no statistic that the summary
 does not hold, and no text but labels. Colours are classes, so that light and dark are the style sheet's business.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -47,19 +46,7 @@ class Axis(NamedTuple):
 
 
 def frame(low_x: float, high_x: float, low_y: float, high_y: float, x: str, y: str) -> dict[str, Any]:
-    """Return an empty chart with its axes.
-
-    Parameters
-    ----------
-    low_x, high_x, low_y, high_y : float
-        Ranges of the values.
-    x, y : str
-        Labels of the axes.
-
-    Returns
-    -------
-    chart : dict
-    """
+    """Return an empty chart with its axes."""
     if high_x <= low_x:
         high_x = low_x + 1.0
     if high_y <= low_y:
@@ -97,19 +84,7 @@ def path(chart: dict[str, Any], xs: list[float], ys: list[float | None]) -> str:
 
 
 def curve_chart(summary: dict[str, Any], value: str, label: str) -> dict[str, Any] | None:
-    """Return a value of all rules against the required TPR; None where it is not known.
-
-    Parameters
-    ----------
-    summary : dict
-    value : {"risk", "selective_risk", "fpr"}
-    label : str
-        Of the y axis.
-
-    Returns
-    -------
-    chart : dict or None
-    """
+    """Return a value of all rules against the required TPR; None where it is not known."""
     c = summary["curves"]
     known = [v for v in c[value] if v is not None]
     if not known:
@@ -219,17 +194,7 @@ def reliability_chart(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def rejection_rows(group: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the classes of a group, most rejected first, with the places of their bars in a width of 100.
-
-    Parameters
-    ----------
-    group : dict
-        An entry of ``summary["rejections"]``.
-
-    Returns
-    -------
-    rows : list of dict
-    """
+    """Return the classes of a group, most rejected first, with the places of their bars in a width of 100."""
     found = []
     for entry in group["classes"]:
         rows, x, bars = sum(entry["count"].values()), 0.0, []

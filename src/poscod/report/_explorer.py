@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the page needs to move the sliders itself: r, log g and loss of every row, and ranks that Python has chosen.
 
 Convention: a slider moves over a list of positions made here, so that page and Python read the same numbers; for each tpr_min the
 rank of the threshold among the calibration scores is given, not computed in the page. Arrays are little-endian float64 in base64.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -26,19 +25,7 @@ SCALES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def explorer_data(model: Any, sample: Sample, *, max_points: int | None) -> dict[str, Any]:
-    """Return everything that the what-if explorer reads.
-
-    Parameters
-    ----------
-    model : POSCOD
-    sample : Sample
-    max_points : int or None
-        Largest number of evaluated rows of a group to embed, evenly spaced; calibration rows are always complete.
-
-    Returns
-    -------
-    data : dict
-    """
+    """Return everything that the what-if explorer reads."""
     if max_points is not None:
         max_points = check_count(max_points, "max_points")
     arrays = sample.calibration
@@ -70,21 +57,7 @@ def tpr_positions() -> Floats:
 
 
 def ranks(model: Any, m: int, targets: Floats) -> list[int | None]:
-    """Return which order statistic of m calibration scores is the threshold at each required TPR.
-
-    Parameters
-    ----------
-    model : POSCOD
-        Its ``threshold`` and ``delta`` say how thresholds are chosen.
-    m : int
-        Number of calibration rows.
-    targets : ndarray of shape (t,)
-
-    Returns
-    -------
-    ranks : list of int or None
-        Counted from 1; None where m rows are too few for a promise.
-    """
+    """Return which order statistic of m calibration scores is the threshold at each required TPR."""
     if model.threshold != "guaranteed":
         return [max(1, math.ceil(required(m, target))) for target in targets.tolist()]
     found: list[int | None] = []

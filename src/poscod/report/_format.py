@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Numbers as people read them, the same in Python and in the page.
 
 Convention: rounding is half up on the exact binary value, which is what ``Number.toFixed`` does in a browser; what is undefined
 is a dash.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -18,15 +17,6 @@ _LONGEST, _TOO_LONG = 120, 1e15
 
 def fixed(value: float | None, digits: int = 3) -> str:
     """Return a number with a fixed number of decimals.
-
-    Parameters
-    ----------
-    value : float or None
-    digits : int, default=3
-
-    Returns
-    -------
-    text : str
 
     Examples
     --------
@@ -44,15 +34,6 @@ def fixed(value: float | None, digits: int = 3) -> str:
 def percent(value: float | None, digits: int = 1) -> str:
     """Return a share as a percentage.
 
-    Parameters
-    ----------
-    value : float or None
-    digits : int, default=1
-
-    Returns
-    -------
-    text : str
-
     Examples
     --------
     >>> percent(0.0625)
@@ -64,14 +45,6 @@ def percent(value: float | None, digits: int = 1) -> str:
 def count(value: int) -> str:
     """Return a whole number with separators.
 
-    Parameters
-    ----------
-    value : int
-
-    Returns
-    -------
-    text : str
-
     Examples
     --------
     >>> count(100000)
@@ -82,14 +55,6 @@ def count(value: int) -> str:
 
 def general(value: float | None) -> str:
     """Return a number of any size with four significant digits; what is infinite or undefined is a dash.
-
-    Parameters
-    ----------
-    value : float or None
-
-    Returns
-    -------
-    text : str
 
     Examples
     --------
@@ -104,18 +69,6 @@ def general(value: float | None) -> str:
 
 def interval(value: Mapping[str, Any] | None, of: str = "percent", digits: int | None = None) -> str:
     """Return the ends of an interval.
-
-    Parameters
-    ----------
-    value : mapping or None
-        With low and high.
-    of : {"percent", "fixed"}, default="percent"
-    digits : int, default=None
-        None is 1 for percentages and 3 otherwise.
-
-    Returns
-    -------
-    text : str
 
     Examples
     --------
@@ -133,14 +86,6 @@ def interval(value: Mapping[str, Any] | None, of: str = "percent", digits: int |
 def shortened(value: Any) -> str:
     """Return a value of the user's as text, cut where it is very long.
 
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    text : str
-
     Examples
     --------
     >>> len(shortened("x" * 1000))
@@ -152,14 +97,6 @@ def shortened(value: Any) -> str:
 
 def sentence_case(text: str) -> str:
     """Return a text with its first letter in upper case and the rest as it is.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    text : str
 
     Examples
     --------

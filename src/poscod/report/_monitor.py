@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A monitor's windows and findings as a page, as Markdown and as JSON.
 
 Convention: the input is ``Monitor.summary()``, a plain dictionary, possibly read back from JSON; nothing is computed here but where
 things go in a picture. The page is one file without a script or an address in it.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -67,19 +66,7 @@ def render_monitor_markdown(summary: dict[str, Any], *, title: str = "What the m
 
 
 def render_monitor_json(summary: dict[str, Any], *, title: str = "") -> str:
-    """Return the summary itself as JSON.
-
-    Parameters
-    ----------
-    summary : dict
-        Of `poscod.monitor.Monitor.summary`.
-    title : str, default=""
-        Not used.
-
-    Returns
-    -------
-    json : str
-    """
+    """Return the summary itself as JSON."""
     _check(summary)
     return json.dumps(summary, indent=1, allow_nan=False) + "\n"
 
@@ -112,17 +99,7 @@ def write_monitor(
 
 
 def monitor_charts(summary: dict[str, Any]) -> dict[str, Any] | None:
-    """Return OOD share and share accepted over time; None without windows that hold rows.
-
-    Parameters
-    ----------
-    summary : dict
-
-    Returns
-    -------
-    charts : dict or None
-        Keys "pi" and "accepted".
-    """
+    """Return OOD share and share accepted over time; None without windows that hold rows."""
     windows = [w for w in summary["windows"] if w["n"]]
     if not windows:
         return None
@@ -187,14 +164,6 @@ def _share(share: dict[str, Any], n: int) -> str:
 
 def moment(start: str | float) -> str:
     """Return the beginning of a window as people read it.
-
-    Parameters
-    ----------
-    start : str or float
-
-    Returns
-    -------
-    text : str
 
     Examples
     --------

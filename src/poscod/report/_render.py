@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From a summary to a page: HTML, Markdown, JSON.
 
 Convention: templates are files; every value passes Jinja's escaping; the page is one file without any address in it, and its
 content security policy allows exactly the style sheet and the script that stand in it.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -97,12 +96,7 @@ def render_json(summary: dict[str, Any]) -> str:
 
 
 def check_summary(summary: Any) -> None:
-    """Refuse what is not a summary.
-
-    Parameters
-    ----------
-    summary : object
-    """
+    """Refuse what is not a summary."""
     if not isinstance(summary, dict) or set(summary) != set(SCHEMA) or summary["schema"] != 1:
         raise InvalidInputError(
             "summary must be a dictionary made by poscod.report.summarise of this version, got something else: "
@@ -148,16 +142,6 @@ def _template(name: str, *, html: bool) -> Any:
 
 def markdown_text(value: Any, *, whole: bool = False) -> str:
     r"""Return a value as literal text inside Markdown: nothing in it starts a table cell, a link or HTML.
-
-    Parameters
-    ----------
-    value : object
-    whole : bool, default=False
-        Sentences stay whole; names and values of users are shortened.
-
-    Returns
-    -------
-    text : str
 
     Examples
     --------

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The parts of a summary: each function measures one thing and returns plain values.
 
 Convention: nothing is formatted here; shares are in [0, 1], risks in units of the loss, every rate has an interval.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

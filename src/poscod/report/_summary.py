@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Measure a fitted model on fresh rows and say it in one dictionary.
 
 Convention: the dictionary holds plain values only (JSON can write it), its top-level keys are those of `SCHEMA`, and nothing in it is
 formatted. Dates and names are those given, never invented.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the numbers of a summary mean, in sentences.
 
 Convention: a sentence says only what the summary holds; shares are told per 1,000 inputs to people who do not read intervals,
 and as percentages with intervals to those who do.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -80,16 +79,7 @@ def headline(summary: dict[str, Any]) -> list[str]:
 
 
 def promise_sentence(promise: dict[str, Any], summary: dict[str, Any]) -> str:
-    """Return what was promised and what came of it.
-
-    Parameters
-    ----------
-    promise, summary : dict
-
-    Returns
-    -------
-    sentence : str
-    """
+    """Return what was promised and what came of it."""
     got = f"{percent(promise['tpr']['estimate'])} (interval {interval(promise['tpr'])})"
     if promise["verdict"] == "none":
         return f"The threshold promises no share of known inputs; it accepts {got} of them."
@@ -105,16 +95,7 @@ def promise_sentence(promise: dict[str, Any], summary: dict[str, Any]) -> str:
 
 
 def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
-    """Return what the checks of g say.
-
-    Parameters
-    ----------
-    ratio : dict or None
-
-    Returns
-    -------
-    sentences : list of str
-    """
+    """Return what the checks of g say."""
     if ratio is None:
         return ["No unlabelled rows were given at fit, so g is not known and the rule uses the conditional risk alone."]
     fit = ratio["at_fit"]
@@ -140,17 +121,7 @@ def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
 
 
 def risk_words(reliability: dict[str, Any], level: float) -> list[str]:
-    """Return what the check of r says.
-
-    Parameters
-    ----------
-    reliability : dict
-    level : float
-
-    Returns
-    -------
-    sentences : list of str
-    """
+    """Return what the check of r says."""
     r, loss = reliability["mean_risk"], reliability["mean_loss"]
     agrees = reliability["p_value"] > 1.0 - level
     side = "agrees with" if agrees else "is too low for" if r < loss else "is too high for"

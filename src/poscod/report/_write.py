@@ -1,7 +1,5 @@
-"""A report in a file; the extension says in which form.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""A report in a file; the extension says in which form."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""How wrong is the classifier here? The Bayes answer, its conditional risk r(x), and whether r is calibrated.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""How wrong is the classifier here? The Bayes answer, its conditional risk r(x), and whether r is calibrated."""
 
 from poscod.risk._bayes import BayesDecision, bayes_decision, bayes_decision_from_logits, expected_loss
 from poscod.risk._reliability import Reliability, reliability

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The plug-in Bayes classifier and its conditional risk r(x), for any loss.
 
 Convention: posteriors have one row per input and one column per class; a loss matrix is ``l[y, y']``, row = truth,
 column = answer; labels are class indices.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -133,18 +132,7 @@ def expected_loss(posterior: Any, label: Any, loss: Any = "zero_one") -> Floats:
 
 
 def check_posterior(posterior: Any, *, tolerance: float = 1e-4) -> Floats:
-    """Check class probabilities: non-negative rows that sum to one up to float32 rounding.
-
-    Parameters
-    ----------
-    posterior : array-like of shape (n, K)
-    tolerance : float, default=1e-4
-        Largest allowed distance of a row's sum from one; rows within it are normalised.
-
-    Returns
-    -------
-    posterior : ndarray of shape (n, K), float64
-    """
+    """Check class probabilities: non-negative rows that sum to one up to float32 rounding."""
     posterior = check_matrix(posterior, "posterior").astype(np.float64, copy=False)
     if posterior.shape[1] == 0:
         raise InvalidInputError("posterior must have one column per class, got none.")

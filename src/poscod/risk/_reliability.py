@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Is r(x) honest? Compare the predicted risk with the loss that happened.
 
 Convention: everything is in units of the loss; a calibrated r has mean loss = mean r in every bin.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

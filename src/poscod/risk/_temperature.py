@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Temperature scaling: one number that makes a network's softmax honest.
 
 Convention: the temperature divides the logits; above 1 it makes them less confident. It changes r(x) but not which
 class is most probable.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -41,55 +40,19 @@ class Centred(NamedTuple):
 
 
 def centre(logits: Floats, y: NDArray[np.int64]) -> Centred:
-    """Return what the likelihood of a temperature needs of some rows.
-
-    Parameters
-    ----------
-    logits : ndarray of shape (n, K)
-    y : ndarray of shape (n,)
-        True class indices.
-
-    Returns
-    -------
-    centred : Centred
-    """
+    """Return what the likelihood of a temperature needs of some rows."""
     centred = logits - logits.max(axis=1, keepdims=True)
     return Centred(centred, np.take_along_axis(centred, y[:, None], axis=1)[:, 0])
 
 
 def slope_sum(rows: Centred, inverse: float, weight: Floats | None = None) -> float:
-    """Return the derivative of the log-likelihood at an inverse temperature: a sum over rows, so those of parts add up.
-
-    Parameters
-    ----------
-    rows : Centred
-    inverse : float
-        1 / T.
-    weight : ndarray of shape (n,), default=None
-        Sample weights.
-
-    Returns
-    -------
-    slope : float
-    """
+    """Return the derivative of the log-likelihood at an inverse temperature: a sum over rows, so those of parts add up."""
     excess = rows.observed - np.einsum("ik,ik->i", softmax(inverse * rows.logits, axis=1), rows.logits)
     return float(np.sum(excess if weight is None else excess * weight))
 
 
 def temperature_of(slope: Callable[[float], float], n: int) -> float:
-    """Return the temperature whose mean slope is zero, wherever the rows are.
-
-    Parameters
-    ----------
-    slope : callable
-        Inverse temperature -> mean derivative of the log-likelihood, decreasing.
-    n : int
-        Number of rows, for the message where they do not determine it.
-
-    Returns
-    -------
-    temperature : float
-    """
+    """Return the temperature whose mean slope is zero, wherever the rows are."""
     low, high = 1.0 / _RANGE[1], 1.0 / _RANGE[0]
     if slope(low) <= 0.0:
         _warn(f"the {n} rows say that the logits carry no information; the temperature is set to {_RANGE[1]:g}")

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Single scores of the literature: one number per row from features, logits and the last layer.
 
 Every score is an uncertainty: higher = reject sooner. ``SCORES[name](**parameters)`` builds one, ``fit(activations_id)``
 learns from ID rows where the score needs that, and calling it on activations returns an array of shape (n,).
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.scores._ash import AshB, AshP, AshS

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ASH: prune the smallest features of each row, then take the energy.
 
 Convention: higher = reject sooner; the published confidence is minus the energy.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

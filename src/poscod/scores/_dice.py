@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """DICE: keep only the weights of the last layer that contribute most on ID data, then take the energy.
 
 Convention: higher = reject sooner; the published confidence is minus the energy.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """DOCTOR: odds of an error under the softmax, averaged over a random answer.
 
 Convention: higher = reject sooner; the published statistic is an uncertainty already.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

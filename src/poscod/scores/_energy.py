@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """EBO: the free energy of the logits.
 
 Convention: higher = reject sooner; the energy is published as an uncertainty, its negative as the confidence.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -56,17 +55,6 @@ class Energy(Score):
 
 
 def free_energy(logits: NDArray[Any], temperature: float = 1.0) -> Floats:
-    """Return -T log sum exp(logits / T) of a checked block.
-
-    Parameters
-    ----------
-    logits : ndarray of shape (n, K)
-    temperature : float, default=1.0
-        Temperature T.
-
-    Returns
-    -------
-    energy : ndarray of shape (n,)
-    """
+    """Return -T log sum exp(logits / T) of a checked block."""
     scaled = np.asarray(logits, dtype=np.float64) / temperature
     return -temperature * log_sum_exp(scaled)

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Entropy of the softmax.
 
 Convention: higher = reject sooner; entropy is an uncertainty already.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -47,14 +46,5 @@ class Entropy(Score):
 
 
 def softmax_entropy(softmax: SplitSoftmax) -> Floats:
-    """Return the entropy of a split softmax.
-
-    Parameters
-    ----------
-    softmax : SplitSoftmax of n rows
-
-    Returns
-    -------
-    entropy : ndarray of shape (n,)
-    """
+    """Return the entropy of a split softmax."""
     return np.asarray(-np.einsum("nk,nk->n", np.exp(softmax.log_p), softmax.log_p))

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """fDBD: distance to the decision boundaries, relative to the distance from the centre of ID data.
 
 Convention: higher = reject sooner; the published ratio is a confidence, so it is negated.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """GEN: generalised entropy of the largest softmax probabilities.
 
 Convention: higher = reject sooner; the published confidence is minus this entropy.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """GradNorm: size of the gradient that pulls the prediction towards uniform, in closed form.
 
 Convention: higher = reject sooner; a large gradient is published as a confidence, so it is negated.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """KL matching: divergence from the typical softmax of the nearest class.
 
 Convention: higher = reject sooner; the published statistic is an uncertainty already.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

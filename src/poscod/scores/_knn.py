@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """KNN: distance to the k-th nearest ID row.
 
 Convention: higher = reject sooner; the published confidence is minus the distance.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

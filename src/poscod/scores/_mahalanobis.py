@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Mahalanobis: distance to the nearest class mean under one shared covariance.
 
 Convention: higher = reject sooner; the published confidence is minus this distance.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -62,18 +61,7 @@ class Mahalanobis(Score):
 
 
 def nearest_class_distance(features: Floats, means: Floats, whitener: Floats) -> Floats:
-    """Return the smallest squared Mahalanobis distance to any class mean.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-    means : ndarray of shape (C, d)
-    whitener : ndarray of shape (d, rank)
-
-    Returns
-    -------
-    distance : ndarray of shape (n,)
-    """
+    """Return the smallest squared Mahalanobis distance to any class mean."""
     # Distances are taken around the centre of the means: less cancellation in |z|^2 - 2 z m + |m|^2.
     centre = means.mean(axis=0)
     points = (features - centre) @ whitener

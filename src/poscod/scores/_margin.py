@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Margin: the gap between the two largest logits.
 
 Convention: higher = reject sooner; a wide gap is a confidence, so it is negated.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """MLS: the largest logit.
 
 Convention: higher = reject sooner; the published confidence max_y z_y is negated.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Means and covariances of features, summed in float64 over blocks of rows.
 
 Convention: covariances divide by the number of rows (maximum likelihood), as the published scores do.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -21,17 +20,7 @@ from poscod.scores._score import BLOCK_BYTES
 
 
 def blocks(features: NDArray[Any]) -> Iterator[tuple[slice, Floats]]:
-    """Iterate over float64 copies of consecutive rows.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-
-    Yields
-    ------
-    rows : slice
-    block : ndarray of shape (m, d), float64
-    """
+    """Iterate over float64 copies of consecutive rows."""
     size = max(64, BLOCK_BYTES // (8 * max(1, features.shape[1])))
     for start in range(0, len(features), size):
         rows = slice(start, min(start + size, len(features)))
@@ -39,16 +28,7 @@ def blocks(features: NDArray[Any]) -> Iterator[tuple[slice, Floats]]:
 
 
 def mean(features: NDArray[Any]) -> Floats:
-    """Return the mean of the rows.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-
-    Returns
-    -------
-    mean : ndarray of shape (d,)
-    """
+    """Return the mean of the rows."""
     total = np.zeros(features.shape[1])
     for _, block in blocks(features):
         total += block.sum(axis=0)
@@ -56,20 +36,7 @@ def mean(features: NDArray[Any]) -> Floats:
 
 
 def covariance(features: NDArray[Any], centre: Floats, of_row: NDArray[np.int64] | None = None) -> Floats:
-    """Return the mean of (x - c)(x - c)^T.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-    centre : ndarray of shape (d,) or (K, d)
-        One centre c for all rows, or one per class.
-    of_row : ndarray of shape (n,), default=None
-        Row of `centre` that belongs to each row of features; None for a single centre.
-
-    Returns
-    -------
-    covariance : ndarray of shape (d, d)
-    """
+    """Return the mean of (x - c)(x - c)^T."""
     total = np.zeros((features.shape[1], features.shape[1]))
     for rows, block in blocks(features):
         centred = block - (centre if of_row is None else centre[of_row[rows]])
@@ -78,18 +45,7 @@ def covariance(features: NDArray[Any], centre: Floats, of_row: NDArray[np.int64]
 
 
 def whitening(matrix: Floats) -> Floats:
-    """Return V with V V^T = the pseudo-inverse of a covariance.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (d, d)
-        Symmetric, non-negative definite.
-
-    Returns
-    -------
-    whitening : ndarray of shape (d, rank)
-        Directions without variation are left out, as the pseudo-inverse does.
-    """
+    """Return V with V V^T = the pseudo-inverse of a covariance."""
     values, vectors = eigh(matrix)
     cutoff = max(float(values[-1]), 0.0) * len(values) * np.finfo(np.float64).eps
     kept = values > cutoff
@@ -97,18 +53,7 @@ def whitening(matrix: Floats) -> Floats:
 
 
 def classes_of(activations: Activations, caller: str) -> NDArray[np.int64]:
-    """Return the class of each ID row: its label, or the predicted class where there are no labels.
-
-    Parameters
-    ----------
-    activations : Activations of n rows
-    caller : str
-        What needs it, as the subject of the error sentence.
-
-    Returns
-    -------
-    classes : ndarray of shape (n,), int64
-    """
+    """Return the class of each ID row: its label, or the predicted class where there are no labels."""
     if activations.labels is not None:
         labels: NDArray[np.int64] = activations.labels
         if len(labels) and labels.min() < 0:
@@ -125,22 +70,7 @@ def classes_of(activations: Activations, caller: str) -> NDArray[np.int64]:
 def class_means(
     features: NDArray[Any], classes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64]]:
-    """Return the mean features of every class that has rows.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-    classes : ndarray of shape (n,)
-        Class of each row; -1 leaves the row out.
-
-    Returns
-    -------
-    present : ndarray of shape (C,)
-        Classes with at least one row, in increasing order.
-    means : ndarray of shape (C, d)
-    of_row : ndarray of shape (n,)
-        Row of `means` that belongs to each row of features; -1 for rows left out.
-    """
+    """Return the mean features of every class that has rows."""
     present, counts = np.unique(classes[classes >= 0], return_counts=True)
     of_row = np.where(classes >= 0, np.searchsorted(present, classes), -1)
     totals = np.zeros((len(present), features.shape[1]))

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """MSP: one minus the largest softmax probability.
 
 Convention: higher = reject sooner; the published confidence max_y p(y | x) is turned into 1 - max_y p(y | x).
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -84,17 +83,7 @@ def one_minus_msp(logits: ArrayLike) -> Floats:
 
 
 def one_minus_top(logits: NDArray[Any], temperature: float = 1.0) -> Floats:
-    """Return 1 - max softmax(logits / temperature) of a checked block.
-
-    Parameters
-    ----------
-    logits : ndarray of shape (n, K)
-    temperature : float, default=1.0
-
-    Returns
-    -------
-    uncertainty : ndarray of shape (n,)
-    """
+    """Return 1 - max softmax(logits / temperature) of a checked block."""
     shifted = np.array(logits, dtype=np.float64)
     top = shifted.argmax(axis=1)
     shifted -= shifted[np.arange(len(shifted)), top][:, None]

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Nearest rows of a bank by blocked matrix products: memory stays at two tiles, whatever the sizes.
 
 Convention: the products are taken in the dtype of the bank; what is returned is float64.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -29,16 +28,7 @@ BACKENDS: dict[str, str] = {
 
 
 def unit_rows(features: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of Euclidean norm one in the dtype of the input; a row of zeros stays a row of zeros.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-
-    Returns
-    -------
-    unit : ndarray of shape (n, d)
-    """
+    """Return rows of Euclidean norm one in the dtype of the input; a row of zeros stays a row of zeros."""
     unit = np.array(features, order="C")
     for start in range(0, len(unit), QUERY_ROWS):
         block = unit[start : start + QUERY_ROWS]
@@ -48,37 +38,14 @@ def unit_rows(features: NDArray[Any]) -> NDArray[Any]:
 
 
 def draw_rows(n: int, size: int | None, random_state: Any) -> NDArray[np.int64] | slice:
-    """Choose the rows of the bank.
-
-    Parameters
-    ----------
-    n : int
-        Number of ID rows.
-    size : int or None
-        Rows to keep; None keeps all.
-    random_state : int, Generator or None
-        Seed of the draw without replacement.
-
-    Returns
-    -------
-    rows : slice or ndarray of shape (size,)
-    """
+    """Choose the rows of the bank."""
     if size is None or size >= n:
         return slice(None)
     return np.sort(np.random.default_rng(random_state).choice(n, size, replace=False))
 
 
 def check_neighbours(k: Any, bank_size: Any, backend: Any) -> None:
-    """Check the parameters that all bank scores share.
-
-    Parameters
-    ----------
-    k : int
-        Number of neighbours.
-    bank_size : int or None
-        Rows kept in the bank.
-    backend : {"auto", "blas", "faiss"}
-    """
+    """Check the parameters that all bank scores share."""
     check_count(k, "k")
     if bank_size is not None:
         check_count(bank_size, "bank_size")
@@ -86,49 +53,20 @@ def check_neighbours(k: Any, bank_size: Any, backend: Any) -> None:
 
 
 def check_enough(k: int, rows: int) -> None:
-    """Refuse more neighbours than the bank has rows.
-
-    Parameters
-    ----------
-    k : int
-    rows : int
-        Rows of the bank.
-    """
+    """Refuse more neighbours than the bank has rows."""
     if k > rows:
         raise InvalidInputError(f"k must be at most the number of rows in the bank ({rows}), got {k}.")
 
 
 def use_faiss(backend: str, bank: NDArray[Any]) -> bool:
-    """Decide whether faiss answers.
-
-    Parameters
-    ----------
-    backend : {"auto", "blas", "faiss"}
-    bank : ndarray
-
-    Returns
-    -------
-    use : bool
-    """
+    """Decide whether faiss answers."""
     if backend == "auto":
         return bank.dtype == np.float32 and importlib.util.find_spec("faiss") is not None
     return backend == "faiss"
 
 
 def kth_squared_distance(queries: NDArray[Any], bank: NDArray[Any], k: int, backend: str) -> Floats:
-    """Return the squared Euclidean distance to the k-th nearest row of the bank.
-
-    Parameters
-    ----------
-    queries : ndarray of shape (n, d)
-    bank : ndarray of shape (m, d)
-    k : int
-    backend : {"auto", "blas", "faiss"}
-
-    Returns
-    -------
-    distance : ndarray of shape (n,)
-    """
+    """Return the squared Euclidean distance to the k-th nearest row of the bank."""
     if use_faiss(backend, bank):
         faiss = require("faiss", extra="faiss", feature="backend='faiss'")
         found, _ = faiss.knn(_float32(queries), _float32(bank), k)
@@ -141,19 +79,7 @@ def kth_squared_distance(queries: NDArray[Any], bank: NDArray[Any], k: int, back
 
 
 def mean_largest_product(queries: NDArray[Any], bank: NDArray[Any], k: int, backend: str) -> Floats:
-    """Return the mean of the k largest inner products with rows of the bank.
-
-    Parameters
-    ----------
-    queries : ndarray of shape (n, d)
-    bank : ndarray of shape (m, d)
-    k : int
-    backend : {"auto", "blas", "faiss"}
-
-    Returns
-    -------
-    mean : ndarray of shape (n,)
-    """
+    """Return the mean of the k largest inner products with rows of the bank."""
     if use_faiss(backend, bank):
         faiss = require("faiss", extra="faiss", feature="backend='faiss'")
         found, _ = faiss.knn(_float32(queries), _float32(bank), k, metric=faiss.METRIC_INNER_PRODUCT)
@@ -162,20 +88,7 @@ def mean_largest_product(queries: NDArray[Any], bank: NDArray[Any], k: int, back
 
 
 def largest_products(queries: NDArray[Any], bank: NDArray[Any], k: int, penalty: NDArray[Any]) -> Floats:
-    """Return the k largest values of q b - penalty_b over the bank, in no particular order.
-
-    Parameters
-    ----------
-    queries : ndarray of shape (n, d)
-    bank : ndarray of shape (m, d)
-    k : int
-        At most m.
-    penalty : ndarray of shape (m,)
-
-    Returns
-    -------
-    largest : ndarray of shape (n, k)
-    """
+    """Return the k largest values of q b - penalty_b over the bank, in no particular order."""
     out = np.empty((len(queries), k))
     for start in range(0, len(queries), QUERY_ROWS):
         rows = np.asarray(queries[start : start + QUERY_ROWS], dtype=bank.dtype)

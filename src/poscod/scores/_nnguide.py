@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """NNGuide: energy, guided by similar ID rows and their own energy.
 
 Convention: higher = reject sooner; the published product is a confidence, so it is negated.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Norms of the features: far inputs excite a network less.
 
 Convention: higher = reject sooner; a large norm is a confidence, so norms are negated.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ODIN, its temperature part: MSP of the logits divided by a large temperature.
 
 Convention: higher = reject sooner; the published confidence is turned into one minus it. The input perturbation
 of ODIN needs the network and is not part of this score.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ReAct: clip the features at a level ID data rarely exceeds, then take the energy.
 
 Convention: higher = reject sooner; the published confidence is minus the energy.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -76,18 +75,7 @@ class ReAct(Score):
 
 
 def percentile_of(values: NDArray[Any], percentile: float) -> float:
-    """Return a percentile of all entries, interpolated in float64, with a single copy of the array.
-
-    Parameters
-    ----------
-    values : ndarray
-        At least one entry.
-    percentile : float in [0, 100]
-
-    Returns
-    -------
-    level : float
-    """
+    """Return a percentile of all entries, interpolated in float64, with a single copy of the array."""
     place = (values.size - 1) * percentile / 100.0
     low = int(np.floor(place))
     high = min(low + 1, values.size - 1)

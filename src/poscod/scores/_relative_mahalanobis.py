@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Relative Mahalanobis: the class distance minus the distance to all ID data as one Gaussian.
 
 Convention: higher = reject sooner; the published confidence is minus this difference.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Residual: how much of the features lies outside the principal subspace of ID data.
 
 Convention: higher = reject sooner; the published confidence is minus this norm.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

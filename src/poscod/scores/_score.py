@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The skeleton every score shares: checks, blocks of rows, float64 out.
 
 Convention: a score is an uncertainty, higher = reject sooner. Published confidences are negated once, inside the
 file of the score. A subclass is final and writes `_score` for one block of rows and, where it learns, `_fit`.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -101,20 +100,7 @@ class Score(BaseEstimator, metaclass=ScoreType):  # type: ignore[misc]
         return self
 
     def __call__(self, activations: Activations, *, chunk_rows: int | None = None) -> Floats:
-        """Return the uncertainty of every row.
-
-        Parameters
-        ----------
-        activations : Activations of n rows
-        chunk_rows : int, default=None
-            Rows per block; None chooses a block of a few dozen megabytes. The result does not depend on it
-            beyond rounding.
-
-        Returns
-        -------
-        score : ndarray of shape (n,), float64
-            Higher = reject sooner.
-        """
+        """Return the uncertainty of every row."""
         self._check_parameters()
         _check_activations(activations)
         if self.needs_fit and not hasattr(self, "columns_"):

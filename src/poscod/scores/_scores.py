@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The mapping of all scores: it feeds string options, tests and the table in the docs.
 
 Convention: every score is an uncertainty, higher = reject sooner.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Shaping of features before the last layer, and the energy that follows: shared by ASH, SCALE, ReAct and DICE.
 
 Convention: features are a float64 block (n, d) that is never changed; energies are uncertainties.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -17,62 +16,22 @@ from poscod.scores._energy import free_energy
 
 
 def check_percentile(percentile: Any) -> None:
-    """Check a percentile below 100: at 100 nothing would be left.
-
-    Parameters
-    ----------
-    percentile : float
-    """
+    """Check a percentile below 100: at 100 nothing would be left."""
     check_number(percentile, "percentile", 0.0, 100.0, closed="left")
 
 
 def head_energy(features: Floats, weight: NDArray[Any], bias: NDArray[Any]) -> Floats:
-    """Return the free energy of the logits W phi + b.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-    weight : ndarray of shape (K, d)
-    bias : ndarray of shape (K,)
-
-    Returns
-    -------
-    energy : ndarray of shape (n,)
-    """
+    """Return the free energy of the logits W phi + b."""
     return free_energy(features @ np.asarray(weight, dtype=np.float64).T + np.asarray(bias, dtype=np.float64))
 
 
 def kept_count(n_features: int, percentile: float) -> int:
-    """Return how many features survive pruning.
-
-    Parameters
-    ----------
-    n_features : int
-        Number of features d.
-    percentile : float
-        Share p of features that is pruned, in percent.
-
-    Returns
-    -------
-    kept : int
-        d - round(d p / 100), at least 1.
-    """
+    """Return how many features survive pruning."""
     return max(1, n_features - round(n_features * percentile / 100.0))
 
 
 def largest_mask(features: Floats, kept: int) -> NDArray[np.bool_]:
-    """Mark the largest features of each row; among equal ones the first columns win.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-    kept : int
-        Number of features to mark.
-
-    Returns
-    -------
-    mask : ndarray of shape (n, d), bool
-    """
+    """Mark the largest features of each row; among equal ones the first columns win."""
     n_features = features.shape[1]
     if kept >= n_features:
         return np.ones(features.shape, dtype=bool)
@@ -85,21 +44,7 @@ def largest_mask(features: Floats, kept: int) -> NDArray[np.bool_]:
 
 
 def sum_ratio(features: Floats, mask: NDArray[np.bool_], kept: int) -> Floats:
-    """Return the sum of all features over the sum of the kept ones.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-    mask : ndarray of shape (n, d), bool
-    kept : int
-        Number of kept features m.
-
-    Returns
-    -------
-    ratio : ndarray of shape (n,)
-        Between 0 and d / m, the range it has for non-negative features (after ReLU); outside of it, which takes
-        negative features, it is clipped, so that its exponential stays finite.
-    """
+    """Return the sum of all features over the sum of the kept ones."""
     everything = features.sum(axis=1)
     largest = np.where(mask, features, 0.0).sum(axis=1)
     bound = features.shape[1] / kept

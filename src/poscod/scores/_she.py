@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """SHE: inner product of the features with the stored pattern of the predicted class.
 
 Convention: higher = reject sooner; the published inner product is a confidence, so it is negated.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Softmax split into its largest entry and the rest, so that nothing cancels for confident rows.
 
 Convention: logits are a block (n, K) of finite numbers; everything returned is float64.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -41,14 +40,6 @@ class SplitSoftmax(NamedTuple):
 def split_softmax(logits: NDArray[Any]) -> SplitSoftmax:
     """Return the softmax of a block of logits, split at its largest entry.
 
-    Parameters
-    ----------
-    logits : ndarray of shape (n, K)
-
-    Returns
-    -------
-    softmax : SplitSoftmax
-
     Examples
     --------
     >>> split = split_softmax(np.array([[100.0, 0.0]]))
@@ -64,19 +55,7 @@ def split_softmax(logits: NDArray[Any]) -> SplitSoftmax:
 
 
 def log_rest_of(shifted: Floats, top: NDArray[np.int64]) -> Floats:
-    """Return the logarithm of the sum of exp(shifted) over all columns but `top`.
-
-    Parameters
-    ----------
-    shifted : ndarray of shape (n, K)
-        Logits minus the largest of their row; unchanged on return.
-    top : ndarray of shape (n,)
-        Column of that largest logit.
-
-    Returns
-    -------
-    log_rest : ndarray of shape (n,)
-    """
+    """Return the logarithm of the sum of exp(shifted) over all columns but `top`."""
     if shifted.shape[1] == 1:
         return np.full(len(shifted), -np.inf)
     rows = np.arange(len(shifted))
@@ -89,15 +68,6 @@ def log_rest_of(shifted: Floats, top: NDArray[np.int64]) -> Floats:
 
 
 def log_sum_exp(values: Floats) -> Floats:
-    """Return log sum exp of each row.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n, K)
-
-    Returns
-    -------
-    log_sum : ndarray of shape (n,)
-    """
+    """Return log sum exp of each row."""
     largest = values.max(axis=1)
     return np.asarray(largest + np.log(np.exp(values - largest[:, None]).sum(axis=1)))

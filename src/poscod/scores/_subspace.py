@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The part of the features that ID data hardly uses: shared by Residual and ViM.
 
 Convention: directions are columns; the origin is the point where the last layer gives zero logits.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -19,30 +18,13 @@ from poscod.scores._moments import covariance
 
 
 def check_dim(dim: Any) -> None:
-    """Check the dimension of the principal subspace: None or a whole number.
-
-    Parameters
-    ----------
-    dim : int or None
-    """
+    """Check the dimension of the principal subspace: None or a whole number."""
     if dim is not None:
         check_count(dim, "dim")
 
 
 def principal_dim(dim: int | None, n_features: int) -> int:
-    """Return the dimension of the principal subspace, by the published rule when none is given.
-
-    Parameters
-    ----------
-    dim : int or None
-    n_features : int
-        Number of features d.
-
-    Returns
-    -------
-    dim : int
-        Smaller than d: something must be left over.
-    """
+    """Return the dimension of the principal subspace, by the published rule when none is given."""
     if dim is None:
         dim = 1000 if n_features >= 2048 else 512 if n_features >= 768 else n_features // 2
     if dim >= n_features:
@@ -51,21 +33,7 @@ def principal_dim(dim: int | None, n_features: int) -> int:
 
 
 def fit_residual_space(activations: Activations, dim: int | None) -> tuple[Floats, Floats]:
-    """Return the origin and the directions left over by the principal subspace.
-
-    Parameters
-    ----------
-    activations : Activations of n ID rows with features and the last layer
-    dim : int or None
-        Dimension of the principal subspace.
-
-    Returns
-    -------
-    origin : ndarray of shape (d,)
-        o = -pinv(W) b, with W and b the last layer.
-    directions : ndarray of shape (d, d - dim)
-        Eigenvectors of the second moment of phi - o with the smallest eigenvalues.
-    """
+    """Return the origin and the directions left over by the principal subspace."""
     dim = principal_dim(dim, activations.n_features)
     weight = np.asarray(activations.weight, dtype=np.float64)
     origin: Floats = -np.asarray(pinv(weight), dtype=np.float64) @ np.asarray(activations.bias, dtype=np.float64)
@@ -74,17 +42,6 @@ def fit_residual_space(activations: Activations, dim: int | None) -> tuple[Float
 
 
 def residual_norm(features: Floats, origin: Floats, directions: Floats) -> Floats:
-    """Return the length of the features along the left-over directions.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-    origin : ndarray of shape (d,)
-    directions : ndarray of shape (d, q)
-
-    Returns
-    -------
-    norm : ndarray of shape (n,)
-    """
+    """Return the length of the features along the left-over directions."""
     along = (features - origin) @ directions
     return np.asarray(np.sqrt(np.einsum("nq,nq->n", along, along)))

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ViM: the residual of the features as one more logit, against the energy of the others.
 
 Convention: higher = reject sooner; the published confidence is minus this difference.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

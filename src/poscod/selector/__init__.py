@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The decision: lambda and tau, what they promise on fresh data, and how the rule is judged without OOD labels.
 
 `_threshold` reaches a share on a sample and `_rules` solves every problem of the family with it; `_guarantee`, `_risk_bound` and `_risk_control` promise a rate with a stated
 probability; `_unlabeled` and `_unlabeled_curve` estimate FPR and SCOD risk from a mixture.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.selector._guarantee import (

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rates that hold with a stated probability: a threshold with a certain TPR, and exact bounds of TPR and FPR.
 
 Convention: delta is the probability, over the draw of the calibration rows, that a promise is broken; a promise is about
 the **true** rate of the rule on fresh data. Rows must be independent draws that no part of the rule was fitted on. Nothing
 is assumed about the distribution of scores; ties with lambda are accepted.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -97,20 +96,7 @@ def guaranteed_threshold(score_id: Any, tpr_min: float, *, delta: float = 0.05) 
 
 
 def guaranteed_rank(m: int, tpr_min: float, *, delta: float = 0.05) -> int:
-    """Return which of m scores keeps the promise: the smallest k with ``P(Bin(m, tpr_min) >= k) <= delta``.
-
-    Parameters
-    ----------
-    m : int
-        Number of held-out ID rows.
-    tpr_min : float in (0, 1]
-    delta : float in (0, 1), default=0.05
-
-    Returns
-    -------
-    k : int
-        Counted from 1.
-    """
+    """Return which of m scores keeps the promise: the smallest k with ``P(Bin(m, tpr_min) >= k) <= delta``."""
     needed = rows_needed(tpr_min, delta=delta)
     if m < needed:
         raise InfeasibleProblemError(
@@ -121,22 +107,7 @@ def guaranteed_rank(m: int, tpr_min: float, *, delta: float = 0.05) -> int:
 
 
 def guarantee_from_counts(threshold: float, n_accepted: int, m: int, rank: int, tpr_min: float) -> GuaranteedThreshold:
-    """Return the promise that goes with the rank-th smallest of m scores.
-
-    Parameters
-    ----------
-    threshold : float
-        lambda.
-    n_accepted, m : int
-        Rows with a score of at most lambda, and all.
-    rank : int
-        From `guaranteed_rank`.
-    tpr_min : float in (0, 1]
-
-    Returns
-    -------
-    threshold : GuaranteedThreshold
-    """
+    """Return the promise that goes with the rank-th smallest of m scores."""
     return GuaranteedThreshold(threshold, 1.0, n_accepted / m, rank, 1.0 - shortfall(rank, m, tpr_min))
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Upper bounds of a mean loss: exact for 0/1 losses, Hoeffding-Bentkus for bounded ones.
 
 Convention: ``loss_max=None`` declares losses that are 0 or 1 in truth, not only in this sample; a number declares losses
@@ -9,8 +10,6 @@ References
 .. [1] V. Bentkus, "On Hoeffding's Inequalities", Annals of Probability 32(2), 2004.
 .. [2] S. Bates, A. Angelopoulos, L. Lei, J. Malik, M. Jordan, "Distribution-Free, Risk-Controlling Prediction Sets",
    Journal of the ACM 68(6), 2021.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -81,22 +80,7 @@ def selective_risk_bound(loss_accepted: Any, *, delta: float = 0.05, loss_max: f
 
 
 def risk_p_values(n: NDArray[Any], total: Floats, risk: float, *, exact: bool) -> Floats:
-    """Return the p-values of "the mean loss is larger than risk" for samples of n rows with summed losses in [0, n].
-
-    Parameters
-    ----------
-    n : ndarray of shape (k,)
-        Numbers of rows, at least one each.
-    total : ndarray of shape (k,)
-        Sums of losses, each loss in [0, 1].
-    risk : float in (0, 1)
-    exact : bool
-        Whether losses are 0 or 1.
-
-    Returns
-    -------
-    p_value : ndarray of shape (k,)
-    """
+    """Return the p-values of "the mean loss is larger than risk" for samples of n rows with summed losses in [0, n]."""
     tail = special.bdtr(_whole(total), n, risk)
     if exact:
         return np.asarray(tail)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The loosest threshold whose selective risk is at most risk_max with a stated probability.
 
 Convention: candidates are ordered from strict to loose. A candidate is a region ``s < v`` and is reported as the threshold
@@ -9,8 +10,6 @@ References
 .. [1] A. Angelopoulos, S. Bates, E. Candes, M. Jordan, L. Lei, "Learn then Test: Calibrating Predictive Algorithms to
    Achieve Risk Control", Annals of Applied Statistics 19(2), 2025.
 .. [2] Y. Geifman, R. El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One family of rules, several problems: accept iff r + mu g <= lambda.
 
 Convention: a rule is a slope mu and a threshold lambda (mu = inf means g alone, lambda in units of g then). Every problem
 object has one solver in `SOLVERS`; they read arrays on held-out ID rows and, where a problem is about the traffic, on
 unlabelled rows.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The threshold lambda and the tie probability tau that reach a required share of ID inputs.
 
 Convention: accept ``score < threshold``, accept a tie ``score == threshold`` with probability tau, reject the rest. The
 deterministic rule is tau = 1, and it is the default: then TPR >= tpr_min, with equality where there are no ties.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -91,37 +90,12 @@ def tpr_threshold(score_id: Any, tpr_min: float, *, weight: Any = None) -> Thres
 
 
 def tpr_rank(m: int, tpr_min: float) -> int:
-    """Return which order statistic lambda is: the smallest whole k with k / m >= tpr_min.
-
-    Parameters
-    ----------
-    m : int
-        Number of ID rows.
-    tpr_min : float in (0, 1]
-
-    Returns
-    -------
-    k : int
-        Counted from 1.
-    """
+    """Return which order statistic lambda is: the smallest whole k with k / m >= tpr_min."""
     return max(1, math.ceil(required(m, tpr_min)))
 
 
 def threshold_from_counts(threshold: float, below: float, tied: float, total: float, tpr_min: float) -> Threshold:
-    """Return lambda with its tie probability, from counts (or weights) of the sample.
-
-    Parameters
-    ----------
-    threshold : float
-        lambda.
-    below, tied, total : float
-        Rows with a smaller score, with this score, and all.
-    tpr_min : float in (0, 1]
-
-    Returns
-    -------
-    threshold : Threshold
-    """
+    """Return lambda with its tie probability, from counts (or weights) of the sample."""
     tau = 1.0 if tpr_min == 1.0 else min(1.0, max(0.0, (tpr_min * total - below) / tied))
     return Threshold(threshold, tau, min(1.0, (below + tied) / total))
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """FPR without OOD labels: from the shares of ID rows and of unlabelled rows that a rule accepts, and the OOD prior.
 
 Convention: T = TPR, A = share of unlabelled rows accepted, pi = share of OOD among unlabelled rows, F = FPR. They obey
@@ -10,8 +11,6 @@ that look like ID inputs leave no trace; hence only a lower bound of F. The one 
 References
 ----------
 .. [1] E. C. Fieller, "Some Problems in Interval Estimation", JRSS B 16(2), 1954.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -160,23 +159,7 @@ def unlabeled_fpr(
 
 
 def fpr_of(tpr: Floats, accepted: Floats, m: int, n: int, prior: Prior, z: float) -> Rates:
-    """Solve ``A = (1 - pi) T + pi F`` for F, with the Fieller interval and the delta-method error.
-
-    Parameters
-    ----------
-    tpr, accepted : ndarray
-        T and A.
-    m, n : int
-        Numbers of ID and of unlabelled rows.
-    prior : Prior
-    z : float
-        Normal quantile of the level.
-
-    Returns
-    -------
-    rates : Rates
-        Nothing is clipped; the ends are infinite where pi may be 0.
-    """
+    """Solve ``A = (1 - pi) T + pi F`` for F, with the Fieller interval and the delta-method error."""
     pi = prior.value
     # Half a row on either side: a share of exactly 0 or 1 is not known exactly.
     t, a = np.clip(tpr, 0.5 / m, 1.0 - 0.5 / m), np.clip(accepted, 0.5 / n, 1.0 - 0.5 / n)
@@ -210,19 +193,7 @@ def _fieller(gap: Floats, noise: Floats, prior: Prior) -> tuple[Floats, Floats]:
 
 
 def check_prior(pi: float, pi_variance: float | None, pi_interval: Any, level: float) -> Prior:
-    """Check pi and its uncertainty, given as a variance or as an interval at the same level or not at all.
-
-    Parameters
-    ----------
-    pi : float in [0, 1]
-    pi_variance : float or None
-    pi_interval : pair of float or None
-    level : float in (0, 1)
-
-    Returns
-    -------
-    prior : Prior
-    """
+    """Check pi and its uncertainty, given as a variance or as an interval at the same level or not at all."""
     pi = check_number(pi, "pi", 0.0, 1.0)
     z = normal_quantile(level)
     if pi_variance is not None and pi_interval is not None:

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The risk-TPR curve and its area without OOD labels.
 
 Convention: as in `_unlabeled`; the SCOD risk is ``(1 - alpha) R_S + alpha F`` with R_S from labelled ID rows and F from the
 mixture. The threshold for a target is the order statistic of the ID sample, as in `tpr_threshold`, and every value speaks of
 the rule at that threshold. Intervals are pointwise: they do not hold for all targets together.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The routes.
 
 Convention: a handler reads, checks and hands over to `Service`; it computes nothing. `poscod.serve._openapi` describes every
 route by hand, with the sizes of the model in service, and a test compares the two.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Arrow IPC streams: a batch of rows in, a table of decisions out.
 
 Convention: a stream is refused before it is decoded if it is compressed (its size would then be unbounded), holds more rows than
 allowed, more columns than the model has, or a column of a type that is neither number, boolean, text nor list of numbers.
 Dictionaries are refused, too: a few bytes of indices would stand for any amount of text.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -59,21 +58,7 @@ def _is_compressed(metadata: memoryview) -> bool:
 
 
 def read_stream(body: bytes, max_rows: int, max_columns: int | None = None) -> dict[str, NDArray[Any]]:
-    """Return the columns of an Arrow IPC stream.
-
-    Parameters
-    ----------
-    body : bytes
-    max_rows : int
-        More rows are refused.
-    max_columns : int, default=None
-        More columns are refused; None takes any number.
-
-    Returns
-    -------
-    columns : dict of str to ndarray
-        Numbers as floats with NaN for null, booleans and texts as objects, lists of numbers as matrices.
-    """
+    """Return the columns of an Arrow IPC stream."""
     pa, ipc = _pyarrow(), _pyarrow("pyarrow.ipc")
     try:
         for message in ipc.MessageReader.open_stream(pa.py_buffer(body)):
@@ -139,19 +124,7 @@ def _numpy(pa: Any, column: Any) -> NDArray[Any]:
 
 
 def write_stream(columns: dict[str, Any], metadata: dict[str, str]) -> bytes:
-    """Return columns as an Arrow IPC stream.
-
-    Parameters
-    ----------
-    columns : dict of str to ndarray or list
-        Of equal lengths.
-    metadata : dict of str to str
-        Kept in the schema.
-
-    Returns
-    -------
-    body : bytes
-    """
+    """Return columns as an Arrow IPC stream."""
     pa, ipc = _pyarrow(), _pyarrow("pyarrow.ipc")
     arrays = {}
     for name, values in columns.items():

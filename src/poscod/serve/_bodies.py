@@ -1,7 +1,5 @@
-"""Reading a request body within its limits, whatever the caller does.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reading a request body within its limits, whatever the caller does."""
 
 from __future__ import annotations
 
@@ -53,23 +51,7 @@ class Deadline:
 async def read_body(
     headers: dict[bytes, bytes], receive: Receive, limit: int, seconds: float, notes: dict[str, Any]
 ) -> bytes:
-    """Return the body of a request.
-
-    Parameters
-    ----------
-    headers : dict of bytes to bytes
-    receive : ASGI receive
-    limit : int
-        Largest number of bytes; the sender's own count is not believed.
-    seconds : float
-        Longest time until the last byte.
-    notes : dict
-        Gets the name of the limit that was broken.
-
-    Returns
-    -------
-    body : bytes
-    """
+    """Return the body of a request."""
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refusal(415, "Compressed bodies are not read: send the body without Content-Encoding.")
     too_large = Refusal(
@@ -121,16 +103,6 @@ async def _linger(receive: Receive) -> None:
 
 def media_type(headers: dict[bytes, bytes], name: bytes) -> str:
     """Return a media type without its parameters, in lower case.
-
-    Parameters
-    ----------
-    headers : dict of bytes to bytes
-    name : bytes
-        ``content-type`` or ``accept``.
-
-    Returns
-    -------
-    type : str
 
     Examples
     --------

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The decision log: a bounded queue and one writer thread.
 
 Convention: a request only ever appends to the queue; if there is no room, its rows are dropped and counted. The writer retries with
 growing pauses while its sink fails, for as long as the service lives. ``written + dropped + waiting`` is what was decided;
 written is what the sink has stored, not what it holds.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Computing off the event loop, and many small requests at once.
 
 Convention: a job is put into a bounded queue and its caller awaits the answer. A thread takes the oldest job together with all
 others of the same layout that wait at that moment: nobody ever waits for company, so one request alone is as fast as it can be,
 and under load the cost of a call is shared. If a joint call fails, each job is tried alone and only the guilty one is refused.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

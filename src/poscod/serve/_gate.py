@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What every request passes: a name, the token, the number of requests at a time, one log line, and no traceback.
 
 Convention: plain ASGI. A refusal anywhere below ends here as one sentence of JSON; an error nobody expected is status 500 with a
 sentence that says nothing, and its type and place in the log.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

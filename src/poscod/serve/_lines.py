@@ -1,7 +1,5 @@
-"""Structured log lines: one JSON object per line on standard error, without payloads.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""Structured log lines: one JSON object per line on standard error, without payloads."""
 
 from __future__ import annotations
 
@@ -14,15 +12,7 @@ __all__ = ["say", "where"]
 
 
 def say(event: str, **fields: Any) -> None:
-    """Write one line.
-
-    Parameters
-    ----------
-    event : str
-        What happened, one word.
-    **fields : JSON values
-        Counts, times, names of routes; never what a caller has sent.
-    """
+    """Write one line."""
     stamp = time.time()
     day = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(stamp))
     line = json.dumps({"time": f"{day}.{int(stamp % 1 * 1000):03d}Z", "event": event, **fields})
@@ -34,16 +24,7 @@ def say(event: str, **fields: Any) -> None:
 
 
 def where(error: BaseException) -> str:
-    """Name an unexpected error by its type and place; its text may hold what a caller has sent.
-
-    Parameters
-    ----------
-    error : BaseException
-
-    Returns
-    -------
-    place : str
-    """
+    """Name an unexpected error by its type and place; its text may hold what a caller has sent."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What Prometheus reads: counts and times of requests, decisions, the log and the monitor.
 
 Convention: names begin with ``poscod_``; everything lives in a registry of its own, so that several services in one process do
 not mix. Counts that other parts already keep are read when Prometheus asks, not copied.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -72,14 +71,7 @@ class Metrics:
         self._registry.register(self)
 
     def count(self, decisions: Decisions, classes: Any) -> None:
-        """Count decisions.
-
-        Parameters
-        ----------
-        decisions : Decisions
-        classes : ndarray of shape (K,)
-            Sorted labels the model knows.
-        """
+        """Count decisions."""
         reasons, counts = np.unique(decisions.reason, return_counts=True)
         for reason, count in zip(reasons.tolist(), counts.tolist(), strict=True):
             self._reasons[reason].inc(count)
@@ -103,11 +95,5 @@ class Metrics:
         return []
 
     def text(self) -> tuple[bytes, str]:
-        """Return the exposition and its content type.
-
-        Returns
-        -------
-        body : bytes
-        content_type : str
-        """
+        """Return the exposition and its content type."""
         return self._client.generate_latest(self._registry), self._client.CONTENT_TYPE_LATEST

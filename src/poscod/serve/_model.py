@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The model in service: read from its file, described, and replaced in one step.
 
 Convention: a `LoadedModel` never changes; `ModelHolder.current` is one reference that is read once per request. A file that cannot
 be served leaves the old model in place, and the reason is kept until a good file comes.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -90,18 +89,7 @@ class LoadedModel:
 
 
 def load_model(path: Path, trusted: tuple[str, ...] = ()) -> LoadedModel:
-    """Read a model file, try it on one row and describe it.
-
-    Parameters
-    ----------
-    path : Path
-    trusted : tuple of str
-        See `poscod.persist.load`.
-
-    Returns
-    -------
-    loaded : LoadedModel
-    """
+    """Read a model file, try it on one row and describe it."""
     for _ in range(3):
         before = signature(path)
         model = POSCOD.load(path, trusted=trusted)
@@ -118,31 +106,13 @@ def load_model(path: Path, trusted: tuple[str, ...] = ()) -> LoadedModel:
 
 
 def signature(path: Path) -> tuple[int, int, int]:
-    """Return what changes when a file is replaced: time, size and inode.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    signature : tuple of int
-    """
+    """Return what changes when a file is replaced: time, size and inode."""
     status = path.stat()
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def inputs_of(model: POSCOD) -> Inputs:
-    """Say what a fitted model expects of a row.
-
-    Parameters
-    ----------
-    model : POSCOD
-
-    Returns
-    -------
-    inputs : Inputs
-    """
+    """Say what a fitted model expects of a row."""
     # `poscod fit` leaves a record of the columns it has read; models saved from Python have none.
     record: dict[str, Any] = getattr(model, "columns_", {})
     features, logit_names = (_one_each(record, name, f"n_{name}") for name in ("features", "logits"))
@@ -174,18 +144,7 @@ def _one_each(record: dict[str, Any], name: str, count: str) -> tuple[str, ...] 
 
 
 def calibration_rates(model: POSCOD) -> dict[str, Any]:
-    """Measure a rule on the rows its threshold was set on, and on the traffic of the fit.
-
-    Parameters
-    ----------
-    model : POSCOD
-
-    Returns
-    -------
-    rates : dict
-        rows and tpr and selective_risk on ID rows; fpr as the mean of g over accepted ID rows, E_I[g c], None without a
-        ratio; traffic_rows and traffic_accepted.
-    """
+    """Measure a rule on the rows its threshold was set on, and on the traffic of the fit."""
     kept, loss = model.calibration_, model.problem_.loss
     label, risk = bayes_decision_from_logits(kept.logits, loss, temperature=model.temperature_)
     accept = rejection_score(risk, kept.log_ratio, model.beta_) <= model.threshold_
@@ -208,16 +167,7 @@ def calibration_rates(model: POSCOD) -> dict[str, Any]:
 
 
 def describe_rule(model: POSCOD) -> dict[str, Any]:
-    """Return problem, slope, threshold and promise of a fitted rule as plain JSON.
-
-    Parameters
-    ----------
-    model : POSCOD
-
-    Returns
-    -------
-    rule : dict
-    """
+    """Return problem, slope, threshold and promise of a fitted rule as plain JSON."""
     problem: Any = model.problem_
     guaranteed = model.threshold == "guaranteed"
     tpr_min, rates = promised_tpr(model, model._arrays(problem)), calibration_rates(model)
@@ -304,13 +254,7 @@ class ModelHolder:
         return found if found != self._seen else None
 
     def reload(self) -> bool:
-        """Read the file again and serve it if it is good; one thread at a time.
-
-        Returns
-        -------
-        changed : bool
-            Whether another model is served now. Where the file is bad, `error` says why.
-        """
+        """Read the file again and serve it if it is good; one thread at a time."""
         with self._lock:
             try:
                 self._seen = signature(self.path)

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The description of the interface, with the sizes of the model in service.
 
 Convention: written by hand, because the hot route reads its body itself. Every path, every status and every type of body that the
 service has is here; tests compare the paths with the routes and send what the description allows, and what it does not.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -42,17 +41,7 @@ REFUSALS: dict[int, str] = {
 
 
 def describe(loaded: LoadedModel, settings: Settings) -> dict[str, Any]:
-    """Return the OpenAPI document of a service.
-
-    Parameters
-    ----------
-    loaded : LoadedModel
-    settings : Settings
-
-    Returns
-    -------
-    document : dict
-    """
+    """Return the OpenAPI document of a service."""
     rows = _rows_schema(loaded.inputs, settings.max_rows)
     example = _example(loaded.inputs)
     bodies: Schema = {JSON_TYPE: {"schema": rows, "example": example}}

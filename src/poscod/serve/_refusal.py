@@ -1,7 +1,5 @@
-"""What a caller is told when a request is refused: a status and one sentence.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a caller is told when a request is refused: a status and one sentence."""
 
 from __future__ import annotations
 
@@ -38,16 +36,6 @@ class Refusal(Exception):
 
 def problem_body(status: int, sentence: str, request_id: str) -> bytes:
     """Return the JSON of a refusal.
-
-    Parameters
-    ----------
-    status : int
-    sentence : str
-    request_id : str
-
-    Returns
-    -------
-    body : bytes
 
     Examples
     --------

@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From a request body to the rows a model decides on.
 
 Convention: `Rows.parts` are arrays of n rows: one matrix "rows", or one array per named column, or "features" and "logits" of a
 network. Rows of one layout can be joined. Everything a caller can get wrong ends in a `Refusal`: 400 the body cannot be
 read, 413 too many rows, 415 a type that is not known, 422 it can be read and does not fit the model.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -64,17 +63,7 @@ class Rows:
 
 
 def join(inputs: Inputs, rows: Sequence[Rows]) -> Any:
-    """Return what `POSCOD.decide` takes, for rows of one layout.
-
-    Parameters
-    ----------
-    inputs : Inputs
-    rows : sequence of Rows
-
-    Returns
-    -------
-    X : ndarray, data frame or Activations
-    """
+    """Return what `POSCOD.decide` takes, for rows of one layout."""
     parts = rows[0].parts
     if len(rows) > 1:
         parts = {name: np.concatenate([item.parts[name] for item in rows]) for name in parts}
@@ -91,18 +80,7 @@ def join(inputs: Inputs, rows: Sequence[Rows]) -> Any:
 
 
 def first_gap(rows: Rows, inputs: Inputs) -> str:
-    """Return where the first value is missing or not finite, for people; empty where there is none.
-
-    Parameters
-    ----------
-    rows : Rows
-    inputs : Inputs
-
-    Returns
-    -------
-    place : str
-        Rows are counted from 1, as in the shell.
-    """
+    """Return where the first value is missing or not finite, for people; empty where there is none."""
     for name, part in rows.parts.items():
         gaps = np.isfinite(part) if part.dtype.kind == "f" else np.array([cell is not None for cell in part.ravel()])
         for row, *column in np.argwhere(~gaps.reshape(part.shape))[:1].tolist():
@@ -114,21 +92,7 @@ def first_gap(rows: Rows, inputs: Inputs) -> str:
 
 
 def parse_rows(body: bytes, content_type: str, inputs: Inputs, max_rows: int) -> Rows:
-    """Read a body of any known type.
-
-    Parameters
-    ----------
-    body : bytes
-    content_type : str
-        Without parameters, in lower case.
-    inputs : Inputs
-        What the model expects.
-    max_rows : int
-
-    Returns
-    -------
-    rows : Rows
-    """
+    """Read a body of any known type."""
     reader = READERS.get(content_type)
     if reader is None:
         raise Refusal(415, f"Content-Type must be one of {', '.join(READERS)}, got '{content_type[:100]}'.")
@@ -136,16 +100,7 @@ def parse_rows(body: bytes, content_type: str, inputs: Inputs, max_rows: int) ->
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """Read a JSON object; NaN, Infinity and bottomless nesting are refused.
-
-    Parameters
-    ----------
-    body : bytes
-
-    Returns
-    -------
-    document : dict
-    """
+    """Read a JSON object; NaN, Infinity and bottomless nesting are refused."""
     try:
         document = json.loads(body, parse_constant=_no_constant)
     except RecursionError:
@@ -158,18 +113,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
 
 
 def rows_from_document(document: dict[str, Any], inputs: Inputs, max_rows: int) -> Rows:
-    """Take the rows out of a JSON object.
-
-    Parameters
-    ----------
-    document : dict
-    inputs : Inputs
-    max_rows : int
-
-    Returns
-    -------
-    rows : Rows
-    """
+    """Take the rows out of a JSON object."""
     form = [name for name in _FORMS if name in document]
     if len(form) != 1:
         raise Refusal(422, f"The JSON must hold exactly one of {_listed()}, got {', '.join(form) or 'none of them'}.")

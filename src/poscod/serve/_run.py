@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Running the service: the port, the signals, and an end that loses nothing.
 
 Convention: SIGTERM and SIGINT drain: for `Settings.drain_seconds` requests are still answered and every answer closes its
 connection, then the port closes, running requests end, the log is written and the monitor saved. SIGHUP reads the model again.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -70,21 +69,7 @@ def run(
 
 
 def make_server(app: Any, settings: Settings, announce: Callable[[], None]) -> Any:
-    """Return uvicorn's server with draining, a time limit for headers, and no log of its own.
-
-    Parameters
-    ----------
-    app : fastapi.FastAPI
-        From `create_app`.
-    settings : Settings
-    announce : callable
-        Called when requests are taken.
-
-    Returns
-    -------
-    server : uvicorn.Server
-        ``server.run(sockets=[...])`` serves; ``server.drain("...")`` ends it.
-    """
+    """Return uvicorn's server with draining, a time limit for headers, and no log of its own."""
     uvicorn = require("uvicorn", extra="serve", feature="poscod serve")
     config = uvicorn.Config(
         app,
@@ -111,18 +96,7 @@ def _announce(address: str, service: Any, ready: Callable[[str], None] | None) -
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Open a port, or say why not.
-
-    Parameters
-    ----------
-    host : str
-    port : int
-        0 takes a free one.
-
-    Returns
-    -------
-    listener : socket
-    """
+    """Open a port, or say why not."""
     listener = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The parts of a running service and what passes between them.
 
 Convention: requests become jobs of the `Engine`; decisions that were made are counted, shown to the monitor and logged, in this
 order, before they are answered. Questions about other costs (`/v1/at`) are none of these: they are not decisions.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

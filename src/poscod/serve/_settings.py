@@ -1,7 +1,5 @@
-"""What the owner of a service decides: limits, tokens, where decisions are logged.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the owner of a service decides: limits, tokens, where decisions are logged."""
 
 from __future__ import annotations
 
@@ -110,19 +108,7 @@ class Settings:
 
 
 def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the tokens in a file, or else in the environment variable POSCOD_TOKEN.
-
-    Parameters
-    ----------
-    path : Path or None
-        File with one token per line; empty lines and lines that start with # are skipped.
-    environment : mapping of str to str
-        Environment variables.
-
-    Returns
-    -------
-    tokens : tuple of str
-    """
+    """Return the tokens in a file, or else in the environment variable POSCOD_TOKEN."""
     text = environment.get(TOKEN_VARIABLE, "") if path is None else path.read_text(encoding="utf-8")
     tokens = tuple(line for raw in text.splitlines() if (line := raw.strip()) and not line.startswith("#"))
     if path is not None and not tokens:
@@ -132,15 +118,6 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
 
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine can reach a host.
-
-    Parameters
-    ----------
-    host : str
-        Name or address to bind to.
-
-    Returns
-    -------
-    loopback : bool
 
     Examples
     --------

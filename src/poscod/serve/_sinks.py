@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Where decisions are logged: Parquet files in a folder, or a table of any database that SQLAlchemy knows.
 
 Convention: a sink has ``write(columns)``, ``tick()`` and ``close()``, is used by one thread, and raises whatever goes wrong: its
 caller retries. ``held`` counts rows that it has taken and not stored yet. Writing the same rows twice stores them once. `COLUMNS` lists what is logged; features are not among it.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -208,17 +207,7 @@ class SqlSink:
 
 
 def open_sink(target: str) -> Sink:
-    """Return the sink for a folder or a database URL.
-
-    Parameters
-    ----------
-    target : str
-        Text with ``://`` is a URL, anything else a folder.
-
-    Returns
-    -------
-    sink : Sink
-    """
+    """Return the sink for a folder or a database URL."""
     if "://" in target:
         sink = SqlSink(target)
         if sink.local:  # a file that cannot be opened now is a mistake; a server that is down may come back
@@ -241,14 +230,5 @@ def open_sink(target: str) -> Sink:
 
 
 def text_labels(labels: Any) -> list[str]:
-    """Return labels of any kind as texts.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-
-    Returns
-    -------
-    texts : list of str
-    """
+    """Return labels of any kind as texts."""
     return [str(label) for label in np.asarray(labels).tolist()]

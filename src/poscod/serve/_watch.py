@@ -1,11 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The monitor of a running service: one thread that counts decisions and keeps a summary ready.
 
 Convention: requests only append to a bounded queue; only the watching thread touches the `Monitor`, so counting needs no lock and
 reading a summary costs nothing. The state file holds the state, the reference it was counted with and the hash of the model;
 a state that is not taken up stays beside it: that of another model under the first digits of its hash, from where it is taken up when
 the model comes back; one that cannot be used under a number.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""One number from two: s(x) from the conditional risk and the likelihood ratio, or from any two scores.
-
-SPDX-License-Identifier: BSD-3-Clause
-"""
+# SPDX-License-Identifier: BSD-3-Clause
+"""One number from two: s(x) from the conditional risk and the likelihood ratio, or from any two scores."""
 
 from poscod.strategies._curves import Curve, plugin_curve, tuned_areas, tuned_curve
 from poscod.strategies._family import STRATEGIES, Strategy

@@ -1,11 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """SCOD risk against the required TPR for a strategy that joins two scores: plug-in and tuned.
 
 Convention: arrays are s1 and s2 of ID rows, the ID losses, then s1 and s2 of OOD rows, all uncertainties. A curve has the
 value 0 at t = 0 and trapezoid area; at t > 0 the threshold has the smallest reachable TPR >= t (plug-in) or any TPR >= t
 (tuned). A tuned curve without ``tune=`` has chosen its parameters on the rows it is measured on: it is a bound, not a
 result, and says so in ``Curve.kind``.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The strategies as data: how each combines two scores, what its theory prescribes, and the grids it is tuned on.
 
 Convention: a setting is a dict of keyword arguments of the strategy's ``combine``. One mapping, `STRATEGIES`, feeds the
 string options, the tests and the docs.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two scores become one: pure functions of arrays.
 
 Convention: both scores are uncertainties (higher = reject sooner) and so is the result. In the optimal rule s1 is the
 conditional risk r and s2 the likelihood ratio g.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

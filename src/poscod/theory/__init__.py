@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Known worlds and their exact optimum: the theorems of the method as code that can be checked.
 
 `FiniteWorld` and `GaussianWorld` know p_I, p_O and the posterior, so that the optimal selector and its risk are
 exact (Theorems 1 and 2). `no_free_lunch` builds the worlds of Theorem 3, `corrected_sigmoid_parameters` the
 sigmoid of Theorem 4. docs/theory.md has the proofs and names the test of each.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.theory._discretise import DISCRETISATIONS

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Finitely many points that stand for a continuous world: a tensor grid or a weighted sample.
 
 Convention: a discretisation is a matrix of points and two weight vectors, so that a sum over points with the
 first (second) weights approximates the ID (OOD) expectation. `DISCRETISATIONS` is the one list of them.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -45,19 +44,6 @@ class Points(NamedTuple):
 def quadrature(mixture_id: Mixture, mixture_ood: Mixture, size: int, rng: np.random.RandomState) -> Points:
     """Return a tensor grid of Gauss-Legendre panels, refined around every component.
 
-    Parameters
-    ----------
-    mixture_id, mixture_ood : Mixture
-        In one or two dimensions.
-    size : int
-        Number of points to aim at; at least one panel per standard deviation is used in any case.
-    rng : RandomState
-        Not used; every discretisation has the same signature.
-
-    Returns
-    -------
-    points : Points
-
     Notes
     -----
     With h the distance of neighbouring nodes, the optimal risk has error O(h^2), although the accepted set
@@ -94,17 +80,6 @@ def quadrature(mixture_id: Mixture, mixture_ood: Mixture, size: int, rng: np.ran
 
 def monte_carlo(mixture_id: Mixture, mixture_ood: Mixture, size: int, rng: np.random.RandomState) -> Points:
     """Return an importance sample, half from ID and half from OOD.
-
-    Parameters
-    ----------
-    mixture_id, mixture_ood : Mixture
-    size : int
-        Number of points (one more if odd).
-    rng : RandomState
-
-    Returns
-    -------
-    points : Points
 
     Notes
     -----

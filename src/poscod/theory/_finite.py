@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The exact optimum where the input space has finitely many points.
 
 Convention: a point is a row. Masses are probabilities of points, TPR is the ID mass accepted and FPR the OOD
 mass accepted, and a selector is an array of acceptance probabilities of shape (n,).
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Worlds made of Gaussians, where r and g are known in closed form.
 
 Convention: the ID law is a mixture whose components carry class labels, the OOD law is a mixture without labels;
 rows of X are inputs; ratios are logarithms (`log_ratio` is log p_O - log p_I).
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A mixture of Gaussians: exact log densities and samples.
 
 Convention: rows of X are inputs, components are indexed by k, everything that can underflow is a logarithm.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -46,22 +45,7 @@ class Mixture:
 
     @classmethod
     def build(cls, mean: Any, covariance: Any, weight: Any, side: str) -> Mixture:
-        """Check the parameters a user gives and factorise the covariances once.
-
-        Parameters
-        ----------
-        mean : array-like of shape (k, d)
-        covariance : float, array-like of shape (d, d) or (k, d, d)
-            Variance of every coordinate, one matrix for all components, or one matrix each.
-        weight : array-like of shape (k,) or None
-            Positive component weights, scaled to sum to one; None makes them equal.
-        side : {"id", "ood"}
-            Which law it is, for the messages.
-
-        Returns
-        -------
-        mixture : Mixture
-        """
+        """Check the parameters a user gives and factorise the covariances once."""
         centre = check_matrix(mean, f"mean_{side}").astype(np.float64)
         k, d = centre.shape
         if not k or not d:
@@ -86,14 +70,6 @@ class Mixture:
     def log_components(self, X: Floats) -> Floats:
         """Return log(weight_k N(x; mean_k, covariance_k)).
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-
-        Returns
-        -------
-        log_components : ndarray of shape (n, k)
-
         Notes
         -----
         ``log w_k - |z|^2 / 2 - sum_i log L_ii - (d / 2) log 2 pi`` with ``z = L^-1 (x - mean_k)``.
@@ -105,31 +81,11 @@ class Mixture:
         return out - 0.5 * self.n_features * np.log(2.0 * np.pi)
 
     def log_density(self, X: Floats) -> Floats:
-        """Return the log density of each row.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-
-        Returns
-        -------
-        log_density : ndarray of shape (n,)
-        """
+        """Return the log density of each row."""
         return np.asarray(logsumexp(self.log_components(X), axis=1), dtype=np.float64)
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Floats, NDArray[np.int64]]:
-        """Draw rows and the component each came from.
-
-        Parameters
-        ----------
-        n : int
-        rng : RandomState
-
-        Returns
-        -------
-        X : ndarray of shape (n, d)
-        component : ndarray of shape (n,), int64
-        """
+        """Draw rows and the component each came from."""
         component = rng.choice(len(self.weight), size=n, p=self.weight).astype(np.int64)
         X = rng.standard_normal((n, self.n_features))
         for k, (mean, factor) in enumerate(zip(self.mean, self.cholesky, strict=True)):

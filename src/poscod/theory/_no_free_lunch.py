@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Theorem 3 with numbers: worlds that share the ID law, in which no one rule is good everywhere.
 
 Convention: every construction has the same posterior at all points, so that the selective risk is the same for
 every selector and the excess SCOD risk is alpha FPR. `CONSTRUCTIONS` is the one list of them.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

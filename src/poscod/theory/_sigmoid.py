@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Theorem 4: for Gaussians with one covariance the corrected sigmoid is the exact posterior of the source.
 
 Convention: z = I marks a row of the ID sample and z = U a row of the unlabelled mixture, whose OOD share is pi;
 pi_u = P(z = U). Signs follow errata 1: theta points from ID to OOD, so that theta^T [x; 1] grows with log g.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

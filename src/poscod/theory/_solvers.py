@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The two ways to the optimal selector on finitely many points: Theorem 2 and a linear program.
 
 Convention: a solver sees only points with positive ID mass. It gets their masses and conditional risks as
 arrays of shape (n,) and returns the acceptance probabilities with the threshold and the tie probability that
 describe them. `SOLVERS` is the one list of them.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -48,17 +47,6 @@ class Rule(NamedTuple):
 def log_mass_ratio(p_id: Floats, p_ood: Floats) -> Floats:
     """Return log(p_ood / p_id), with +inf wherever p_id is zero.
 
-    Parameters
-    ----------
-    p_id, p_ood : ndarray of shape (n,)
-        Non-negative masses.
-
-    Returns
-    -------
-    log_ratio : ndarray of shape (n,)
-        -inf where only p_ood is zero; +inf where p_id is zero, also if p_ood is: such a point never occurs
-        as ID and is rejected like any other point without ID mass.
-
     Examples
     --------
     >>> log_mass_ratio(np.array([0.5, 0.5, 0.0, 0.0]), np.array([0.5, 0.0, 0.5, 0.0]))
@@ -75,18 +63,6 @@ def log_mass_ratio(p_id: Floats, p_ood: Floats) -> Floats:
 def closed_form(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem) -> Rule:
     """Return the selector of Theorem 2: a threshold on s = r + beta g with a randomised tie.
 
-    Parameters
-    ----------
-    p_id, p_ood : ndarray of shape (n,)
-        Masses of points with p_id > 0.
-    risk : ndarray of shape (n,)
-        Conditional risk r of the classifier.
-    problem : ScodProblem
-
-    Returns
-    -------
-    rule : Rule
-
     Notes
     -----
     ``s = r + beta g`` with ``beta = alpha tpr_min / (1 - alpha)`` and ``g = p_O / p_I``; s = g at alpha = 1.
@@ -100,19 +76,6 @@ def closed_form(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem)
 
 def linear_program(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem) -> Rule:
     """Return an optimal selector found by a linear program that knows nothing of Theorem 2.
-
-    Parameters
-    ----------
-    p_id, p_ood : ndarray of shape (n,)
-        Masses of points with p_id > 0.
-    risk : ndarray of shape (n,)
-        Conditional risk r of the classifier.
-    problem : ScodProblem
-
-    Returns
-    -------
-    rule : Rule
-        threshold is the largest score among accepted points and tau the one fractional acceptance (1 if none).
 
     Notes
     -----

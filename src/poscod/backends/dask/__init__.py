@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Fitting and deciding beyond one memory, on Dask: the numbers of the library, whatever the chunks.
 
 ``fit``, ``decide``, ``write_decisions``, ``evaluate`` and ``evaluate_unlabeled`` are `POSCOD` on Dask arrays and frames; ``fit_ratio``,
 ``estimate_prior``, ``tpr_threshold``, ``guaranteed_threshold``, ``metric``, ``auroc`` and ``fpr_at_tpr`` are its parts. Every result is a
 plain object of the library.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod.backends.dask._chunks import DaskActivations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rows that lie in chunks on a cluster, and what can be asked of them.
 
 Convention: `Chunks` are delayed rows in order, each chunk an array, a pandas frame or an `Activations`, with known lengths; a row has
 the number it would have in one memory. Nothing is read until a pass runs.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -71,18 +70,7 @@ class Chunks:
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])[:-1]
 
     def map(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return ``function(rows, *arguments)`` of each chunk with rows, delayed.
-
-        Parameters
-        ----------
-        function : callable
-        *arguments : object
-            Large ones travel once, not once per chunk; one that is `Delayed` is computed once.
-
-        Returns
-        -------
-        parts : list of dask Delayed
-        """
+        """Return ``function(rows, *arguments)`` of each chunk with rows, delayed."""
         delayed = dask().delayed
         call = delayed(_apply, pure=False)
         if not _is_small(arguments):
@@ -91,19 +79,7 @@ class Chunks:
         return [call(function, part, arguments) for part, n in zip(self.parts, self.lengths, strict=True) if n]
 
     def pick(self, rows: Indices, cluster: Cluster) -> Chunks:
-        """Return the rows of these numbers.
-
-        Parameters
-        ----------
-        rows : ndarray of int
-            Increasing.
-        cluster : Cluster
-            Which rows are meant travels there once, one bit per row.
-
-        Returns
-        -------
-        chunks : Chunks
-        """
+        """Return the rows of these numbers."""
         delayed = dask().delayed
         found = [(index, inside) for index, inside in self.cut(rows) if len(inside)]
         some = [(index, inside) for index, inside in found if len(inside) < self.lengths[index]]
@@ -124,18 +100,7 @@ class Chunks:
             yield index, rows[borders[index] : borders[index + 1]] - starts[index]
 
     def zipped(self, values: NDArray[Any], cluster: Cluster) -> Chunks:
-        """Return chunks of pairs (rows, values); the values travel to the workers once.
-
-        Parameters
-        ----------
-        values : ndarray
-            One for each row.
-        cluster : Cluster
-
-        Returns
-        -------
-        chunks : Chunks
-        """
+        """Return chunks of pairs (rows, values); the values travel to the workers once."""
         return self.paired(spread(values, self.lengths, cluster))
 
     def paired(self, other: Chunks) -> Chunks:
@@ -150,22 +115,7 @@ class Chunks:
 
 
 def as_chunks(X: Any, name: str, cluster: Cluster, *, columns: Sequence[str] | None = None) -> Chunks:
-    """Return the chunks of a Dask collection.
-
-    Parameters
-    ----------
-    X : dask Array of shape (n, d), dask DataFrame, DaskActivations or Chunks
-    name : str
-        Name of the argument, for the message.
-    cluster : Cluster
-        Counts rows where the collection does not know its lengths.
-    columns : sequence of str, default=None
-        Columns of a frame; None is all.
-
-    Returns
-    -------
-    chunks : Chunks
-    """
+    """Return the chunks of a Dask collection."""
     if isinstance(X, Chunks):
         return X
     if isinstance(X, DaskActivations):
@@ -184,19 +134,7 @@ def as_chunks(X: Any, name: str, cluster: Cluster, *, columns: Sequence[str] | N
 
 
 def as_vector(values: Any, name: str, cluster: Cluster) -> Chunks:
-    """Return the chunks of a one-dimensional Dask array or a column of a frame.
-
-    Parameters
-    ----------
-    values : dask Array of shape (n,), dask Series or Chunks
-    name : str
-        Name of the argument, for the message.
-    cluster : Cluster
-
-    Returns
-    -------
-    chunks : Chunks
-    """
+    """Return the chunks of a one-dimensional Dask array or a column of a frame."""
     if isinstance(values, Chunks):
         return values
     if _is_series(values):
@@ -210,17 +148,7 @@ def as_vector(values: Any, name: str, cluster: Cluster) -> Chunks:
 
 
 def as_labels(y: Any, cluster: Cluster) -> NDArray[Any]:
-    """Bring labels to this process: the split of the rows is drawn here, as in one memory.
-
-    Parameters
-    ----------
-    y : dask Array of shape (n,), dask Series or array-like
-    cluster : Cluster
-
-    Returns
-    -------
-    y : ndarray of shape (n,)
-    """
+    """Bring labels to this process: the split of the rows is drawn here, as in one memory."""
     if _is_array(y) or _is_series(y):
         parts = cluster.collect(list(np.ravel(y.to_delayed())), "labels")
         return np.concatenate([np.asarray(part) for part in parts])
@@ -228,55 +156,20 @@ def as_labels(y: Any, cluster: Cluster) -> NDArray[Any]:
 
 
 def counted(parts: tuple[Any, ...], name: str, cluster: Cluster) -> tuple[int, ...]:
-    """Count the rows of these very parts: of another selection of columns Dask may make other parts.
-
-    Parameters
-    ----------
-    parts : tuple of dask Delayed
-    name : str
-        For the progress bar.
-    cluster : Cluster
-
-    Returns
-    -------
-    lengths : tuple of int
-    """
+    """Count the rows of these very parts: of another selection of columns Dask may make other parts."""
     call = dask().delayed(len, pure=False)
     return tuple(cluster.collect([call(part) for part in parts], f"rows of {name}"))
 
 
 def spread(values: NDArray[Any], lengths: Sequence[int], cluster: Cluster) -> Chunks:
-    """Send values of this process to the workers, in chunks of given lengths.
-
-    Parameters
-    ----------
-    values : ndarray
-    lengths : sequence of int
-    cluster : Cluster
-
-    Returns
-    -------
-    chunks : Chunks
-    """
+    """Send values of this process to the workers, in chunks of given lengths."""
     pieces = np.split(values, np.cumsum(lengths)[:-1])
     parts = cluster.keep([dask().delayed(piece, pure=False, traverse=False) for piece in pieces])
     return Chunks(tuple(parts), tuple(lengths), values[:0])
 
 
 def bring(chunks: Chunks, cluster: Cluster, what: str) -> Any:
-    """Return all rows in this memory, as one table of their kind.
-
-    Parameters
-    ----------
-    chunks : Chunks
-    cluster : Cluster
-    what : str
-        For the progress bar.
-
-    Returns
-    -------
-    rows : ndarray, pandas DataFrame or Activations
-    """
+    """Return all rows in this memory, as one table of their kind."""
     parts = cluster.collect(chunks.parts, what) or [chunks.like]
     first = parts[0]
     if isinstance(first, Activations):
@@ -288,17 +181,7 @@ def bring(chunks: Chunks, cluster: Cluster, what: str) -> Any:
 
 
 def draw(n: int, size: int, seed: int) -> Indices:
-    """Draw row numbers without replacement, in increasing order; all of them where there are no more.
-
-    Parameters
-    ----------
-    n, size : int
-    seed : int
-
-    Returns
-    -------
-    rows : ndarray of int
-    """
+    """Draw row numbers without replacement, in increasing order; all of them where there are no more."""
     if n <= size:
         return np.arange(n, dtype=np.intp)
     return np.sort(np.random.default_rng(seed).choice(n, size, replace=False, shuffle=False)).astype(np.intp)

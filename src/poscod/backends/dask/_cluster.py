@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Where the work runs: an existing Dask cluster, or a local one that is started and closed here.
 
 Convention: a pass is one graph of small results, reduced on the workers in a fixed order; what comes back to this process is one
 number, one vector or some rows. A worker that dies loses nothing but time: its tasks run again elsewhere.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Decisions on rows in chunks: a lazy table, or Parquet files, in the order of the rows.
 
 Convention: a chunk in, a chunk of decisions out, decided by `POSCOD.decide` on a worker; nothing else happens to the rows, so that none
 can be lost or doubled. Columns are those of `poscod.Decisions`.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -108,21 +107,7 @@ def write_decisions(
 
 
 def write_parquet(table: Any, path: str | os.PathLike[str], cluster: Cluster, *, count: str = "reason") -> Counter[str]:
-    """Write a lazy table as a folder of Parquet files, as `write_decisions` says.
-
-    Parameters
-    ----------
-    table : dask DataFrame
-    path : str or path-like
-    cluster : Cluster
-    count : str, default="reason"
-        Column whose values are counted.
-
-    Returns
-    -------
-    counts : Counter
-        Rows under "rows", and how often each value of the column occurs.
-    """
+    """Write a lazy table as a folder of Parquet files, as `write_decisions` says."""
     store, target = require("fsspec.core", extra=EXTRA, feature=FEATURE).url_to_fs(os.fspath(path))
     local = "file" in (store.protocol if isinstance(store.protocol, (list, tuple)) else (store.protocol,))
     if store.exists(target):
@@ -146,16 +131,7 @@ def write_parquet(table: Any, path: str | os.PathLike[str], cluster: Cluster, *,
 
 
 def decider(model: POSCOD) -> POSCOD:
-    """Return a model that can decide and nothing else: without the rows kept for other thresholds it is small to send.
-
-    Parameters
-    ----------
-    model : POSCOD
-
-    Returns
-    -------
-    model : POSCOD
-    """
+    """Return a model that can decide and nothing else: without the rows kept for other thresholds it is small to send."""
     check_is_fitted(model, "threshold_")
     slim = copy.copy(model)
     slim.__dict__.pop("calibration_", None)
@@ -163,20 +139,7 @@ def decider(model: POSCOD) -> POSCOD:
 
 
 def rows_for(model: POSCOD, X: Any, name: str, cluster: Cluster) -> Chunks:
-    """Return the rows that a model reads: of a frame, the columns that it was fitted on.
-
-    Parameters
-    ----------
-    model : POSCOD
-    X : dask DataFrame, dask Array of shape (n, d), DaskActivations or Chunks
-    name : str
-        Name of the argument, for the message.
-    cluster : Cluster
-
-    Returns
-    -------
-    chunks : Chunks
-    """
+    """Return the rows that a model reads: of a frame, the columns that it was fitted on."""
     framed = hasattr(X, "map_partitions") and getattr(X, "ndim", 0) == 2
     return as_chunks(X, name, cluster, columns=_columns(model, list(X.columns), ()) if framed else None)
 

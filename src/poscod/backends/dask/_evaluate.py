@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a rule achieves on fresh rows in chunks: the numbers and intervals of `POSCOD.evaluate`, from counts that add up.
 
 Convention: rows are decided and judged by the model itself, on the workers; chunks return counts of accepted rows and of their
 losses (`Tally`), and the formulas of the library do the rest. Rows must be fresh: rows that nothing was fitted on.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -178,28 +177,7 @@ def read_chunks(
     level: float = 0.95,
     keep: bool = True,
 ) -> ChunkedSample:
-    """Decide once on every group of rows, on the workers.
-
-    Parameters
-    ----------
-    model : POSCOD
-        Fitted.
-    rows : mapping of str to rows
-        Fresh rows under "id" and, where there are any, "ood" and "unlabelled": Dask collections or `Chunks`.
-    y : dask Array, dask Series or array-like
-        Labels of the ID rows.
-    cluster : Cluster
-    pi : float in (0, 1], default=None
-        Share of OOD inputs in the traffic where it is known; None estimates it.
-    level : float in (0, 1), default=0.95
-        Coverage of intervals.
-    keep : bool, default=True
-        Whether what the model sees stays in the memory of the workers, 16 or 24 bytes per row.
-
-    Returns
-    -------
-    sample : ChunkedSample
-    """
+    """Decide once on every group of rows, on the workers."""
     check_is_fitted(model, "threshold_")
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
     pi = None if pi is None else check_number(pi, "pi", 0.0, 1.0, closed="right")
@@ -227,17 +205,7 @@ def read_chunks(
 
 
 def measure_rule(rule: Competitor, sample: ChunkedSample) -> Measured:
-    """Measure a rule on fresh rows.
-
-    Parameters
-    ----------
-    rule : Competitor
-    sample : ChunkedSample
-
-    Returns
-    -------
-    measured : Measured
-    """
+    """Measure a rule on fresh rows."""
     tallies = {
         name: sample.cluster.reduce(rows.map(_tally, rule, sample.loss_values), _sum, "counts")
         for name, rows in sample.groups.items()
@@ -246,19 +214,7 @@ def measure_rule(rule: Competitor, sample: ChunkedSample) -> Measured:
 
 
 def areas(rule: Competitor, sample: ChunkedSample, wanted: Mapping[str, dict[str, Any]]) -> dict[str, float]:
-    """Compute metrics of a rule's score over all thresholds.
-
-    Parameters
-    ----------
-    rule : Competitor
-    sample : ChunkedSample
-    wanted : mapping of str to dict
-        Names of metrics with their parameters, as for `metric`.
-
-    Returns
-    -------
-    values : dict of str to float
-    """
+    """Compute metrics of a rule's score over all thresholds."""
     known, ood = sample.groups["id"], sample.groups.get("ood")
     pairs = Chunks(tuple(known.map(_pairs, rule)), known.lengths, None)
     other = None if ood is None else Chunks(tuple(ood.map(_scores, rule)), ood.lengths, None)
@@ -268,21 +224,7 @@ def areas(rule: Competitor, sample: ChunkedSample, wanted: Mapping[str, dict[str
 def check_ratio_chunks(
     model: POSCOD, X_id: Any, y: Any, X_unlabeled: Any, cluster: Cluster, *, level: float = 0.95
 ) -> Diagnosis | None:
-    """Check a model's g on the same few fresh rows as in one memory.
-
-    Parameters
-    ----------
-    model : POSCOD
-    X_id, y : rows and labels
-    X_unlabeled : rows
-    cluster : Cluster
-    level : float in (0, 1), default=0.95
-
-    Returns
-    -------
-    diagnosis : Diagnosis or None
-        Of `poscod._comparison.check_ratio`.
-    """
+    """Check a model's g on the same few fresh rows as in one memory."""
     sides = []
     for X, name in ((X_id, "X_id"), (X_unlabeled, "X_unlabeled")):
         chunks = rows_for(model, X, name, cluster)

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """POSCOD on rows in chunks: the steps of `POSCOD.fit`, each a pass or a few, with the same split of the rows.
 
 Convention: what is fitted here is a plain `POSCOD`. Labels come to this process (the split is drawn from them as in one memory); rows do
 so only where a sample of stated size was asked for, and as the few rows that a model keeps to set other thresholds.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Metrics of scores in chunks, by counts that add up.
 
 Convention: accept ``score <= threshold``; ties are accepted together. A point of a curve is exact; the area under one is exact up to
 `EXACT_ROWS` scores and comes with bounds above.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

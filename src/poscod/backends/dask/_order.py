@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Exact order statistics of scores in chunks, by counting.
 
 Convention: a float64 is read as a whole number that sorts like it (`keys_of`), so an interval of numbers can be halved exactly, whatever
 the scores are. A pass counts how many keys fall into some intervals; counts of chunks add up, so no answer depends on the chunks.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -59,17 +58,6 @@ class _Interval:
 def keys_of(score: Any, name: str = "score") -> Keys:
     """Return whole numbers that sort like the scores; equal scores, and both zeros, give equal numbers.
 
-    Parameters
-    ----------
-    score : array-like of shape (n,)
-        NaN is refused.
-    name : str, default="score"
-        For the message.
-
-    Returns
-    -------
-    keys : ndarray of shape (n,), int64
-
     Examples
     --------
     >>> bool(np.all(np.diff(keys_of([-np.inf, -2.0, -0.0, 1e-300, 3.0, np.inf])) > 0))
@@ -82,14 +70,6 @@ def keys_of(score: Any, name: str = "score") -> Keys:
 def value_of(key: int) -> float:
     """Return the score of a key; the inverse of `keys_of`.
 
-    Parameters
-    ----------
-    key : int
-
-    Returns
-    -------
-    score : float
-
     Examples
     --------
     >>> [value_of(int(key)) for key in keys_of([-1.5, 0.0, np.inf])]
@@ -101,21 +81,6 @@ def value_of(key: int) -> float:
 
 def order_statistics(scores: Chunks, ranks: Sequence[int], cluster: Cluster, name: str = "score") -> list[Statistic]:
     """Return the k-th smallest scores, exactly, for several k at once.
-
-    Parameters
-    ----------
-    scores : Chunks
-        Vectors of scores.
-    ranks : sequence of int
-        Counted from 1.
-    cluster : Cluster
-    name : str, default="score"
-        For messages.
-
-    Returns
-    -------
-    statistics : list of Statistic
-        One per rank.
 
     Notes
     -----
@@ -143,22 +108,6 @@ def order_statistics(scores: Chunks, ranks: Sequence[int], cluster: Cluster, nam
 def weighted_statistic(pairs: Chunks, share: float, cluster: Cluster, name: str = "score") -> tuple[float, Floats]:
     """Return the smallest score up to which the weights sum to a share of their total.
 
-    Parameters
-    ----------
-    pairs : Chunks
-        Pairs (scores, weights).
-    share : float in (0, 1]
-        One is the largest score with a weight.
-    cluster : Cluster
-    name : str, default="score"
-        For messages.
-
-    Returns
-    -------
-    value : float
-    sums : ndarray of shape (3,)
-        Weight of smaller scores, of this one, and of all.
-
     Notes
     -----
     As `order_statistics`, with sums of weights instead of counts, until one key is left. Sums of chunks are made in another order than in one
@@ -182,38 +131,13 @@ def weighted_statistic(pairs: Chunks, share: float, cluster: Cluster, name: str 
 
 
 def ends(scores: Chunks, cluster: Cluster, name: str = "score") -> tuple[int, int]:
-    """Return the keys of the smallest and of the largest score.
-
-    Parameters
-    ----------
-    scores : Chunks
-        With at least one row.
-    cluster : Cluster
-    name : str, default="score"
-        For messages.
-
-    Returns
-    -------
-    low, high : int
-    """
+    """Return the keys of the smallest and of the largest score."""
     low, high = cluster.reduce(scores.map(_ends, name), _outer, "order statistics")
     return low, high
 
 
 def count_at_most(scores: Chunks, cuts: Floats, cluster: Cluster) -> NDArray[np.int64]:
-    """Return how many scores are at most each cut, in one pass.
-
-    Parameters
-    ----------
-    scores : Chunks
-    cuts : ndarray of shape (k,)
-        Increasing.
-    cluster : Cluster
-
-    Returns
-    -------
-    counts : ndarray of shape (k,), int64
-    """
+    """Return how many scores are at most each cut, in one pass."""
     parts = scores.map(_at_most, np.asarray(cuts, dtype=np.float64))
     return cluster.reduce(parts, _total, "counts") if parts else np.zeros(len(cuts), dtype=np.int64)
 

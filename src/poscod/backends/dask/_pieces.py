@@ -1,10 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Metrics of scores in chunks, exactly and at any size: piece by piece of the range of scores.
 
 Convention: borders are order statistics of all scores, so that at most `PIECE_ROWS` rows lie between two of them. The rows of one piece
 are brought here and counted by `poscod.metrics`; what lies below it is known from one counting pass. An area is a sum over
 neighbouring thresholds, so that of a piece is its area from the origin less that of its first point.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -86,22 +85,7 @@ def metric(name: str, *arrays: Any, cluster: Cluster | None = None, **params: An
 
 
 def measure(known: Chunks, other: Chunks | None, wanted: Mapping[str, Params], cluster: Cluster) -> dict[str, float]:
-    """Compute several metrics of one score.
-
-    Parameters
-    ----------
-    known : Chunks
-        Pairs (score, loss) of ID rows; a loss may be None where no metric asks for it.
-    other : Chunks or None
-        Scores of OOD rows.
-    wanted : mapping of str to dict
-        Names of metrics with their parameters.
-    cluster : Cluster
-
-    Returns
-    -------
-    values : dict of str to float
-    """
+    """Compute several metrics of one score."""
     asked = {name: _asked(name, params) for name, params in wanted.items()}
     if not len(known) or (other is not None and not len(other)):
         raise InvalidInputError(

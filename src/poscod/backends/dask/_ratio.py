@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The paper's corrected sigmoid on rows in chunks: every chunk gives sums, one L-BFGS runs here.
 
 Convention: the kernels are those of `poscod.ratio`, called once per chunk; the result is a plain `CorrectedSigmoid`. One pass over the
 rows is one evaluation of likelihood and gradient and moves d + 3 numbers per chunk.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -132,27 +131,7 @@ def fit_linear(
     cluster: Cluster,
     weights: Sequence[Floats | None] = (None, None),
 ) -> CorrectedSigmoid:
-    """Fit the joint likelihood of `CorrectedSigmoid` on chunks of features.
-
-    Parameters
-    ----------
-    ratio : CorrectedSigmoid
-        Of the recipe "paper".
-    known, mixture : Chunks
-        Feature matrices of ID rows and of unlabelled rows.
-    columns : dict of str to int
-        Columns of features and logits that the fitted ratio expects.
-    dtype : dtype
-        Of the features.
-    cluster : Cluster
-    weights : pair of ndarray or None, default=(None, None)
-        Row weights of both sides; None counts every row once.
-
-    Returns
-    -------
-    ratio : CorrectedSigmoid
-        A fitted clone.
-    """
+    """Fit the joint likelihood of `CorrectedSigmoid` on chunks of features."""
     fitted: CorrectedSigmoid = clone(ratio)
     fitted._check_parameters()
     m, n = len(known), len(mixture)

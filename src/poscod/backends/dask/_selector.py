@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The threshold lambda and the OOD prior of scores in chunks: exact, with the formulas of the library.
 
 Convention: what a formula needs of the scores are counts and order statistics; passes over the chunks find them, and the functions of
 `poscod.selector` and `poscod.ratio` do the rest.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -112,17 +111,7 @@ def estimate_prior(
 
 
 def acceptance(score_id: Any, score_unlabeled: Any, cluster: Cluster) -> Acceptance:
-    """Return T and A at the thresholds of `poscod.ratio`, from counting passes.
-
-    Parameters
-    ----------
-    score_id, score_unlabeled : dask Array, dask Series or Chunks
-    cluster : Cluster
-
-    Returns
-    -------
-    acceptance : Acceptance
-    """
+    """Return T and A at the thresholds of `poscod.ratio`, from counting passes."""
     known = _scores(score_id, "score_id", cluster)
     mixture = _scores(score_unlabeled, "score_unlabeled", cluster)
     m, n = len(known), len(mixture)

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """An ONNX network seen as features and logits.
 
 Convention: the last layer is the Gemm, or the MatMul with its Add, whose result is the network's logits; features are what it is given. Both
 become outputs, so that a runtime returns them, or inputs of the rule that is put behind.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -31,16 +30,7 @@ class Ends(NamedTuple):
 
 
 def open_model(model: Any) -> Any:
-    """Return a model from a file, or the model.
-
-    Parameters
-    ----------
-    model : str, path-like or ModelProto
-
-    Returns
-    -------
-    model : onnx.ModelProto
-    """
+    """Return a model from a file, or the model."""
     onnx = require("onnx", extra="onnx", feature="Reading an ONNX model")
     if isinstance(model, onnx.ModelProto):
         return model
@@ -56,16 +46,7 @@ def open_model(model: Any) -> Any:
 
 
 def opset_of(model: Any) -> int:
-    """Return the version of the standard operators.
-
-    Parameters
-    ----------
-    model : ModelProto
-
-    Returns
-    -------
-    opset : int
-    """
+    """Return the version of the standard operators."""
     version = next((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if version < 13:
         raise InvalidInputError(
@@ -76,18 +57,7 @@ def opset_of(model: Any) -> int:
 
 
 def find_ends(model: Any, features: str | None = None, logits: str | None = None) -> Ends:
-    """Find features and logits of a network.
-
-    Parameters
-    ----------
-    model : ModelProto
-    features, logits : str, default=None
-        Names, where they are known.
-
-    Returns
-    -------
-    ends : Ends
-    """
+    """Find features and logits of a network."""
     makers = {name: node for node in model.graph.node for name in node.output}
     constants = _constants(model)
     logits = _logits_name(model, logits, makers)
@@ -109,17 +79,7 @@ def find_ends(model: Any, features: str | None = None, logits: str | None = None
 
 
 def expose(model: Any, ends: Ends) -> Any:
-    """Return a copy of a network whose outputs are features and logits.
-
-    Parameters
-    ----------
-    model : ModelProto
-    ends : Ends
-
-    Returns
-    -------
-    model : ModelProto
-    """
+    """Return a copy of a network whose outputs are features and logits."""
     onnx = require("onnx", extra="onnx", feature="Reading an ONNX model")
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -139,23 +99,7 @@ def expose(model: Any, ends: Ends) -> Any:
 
 
 def behind(front: Any, rule: Any, features: str | None, logits: str | None, inputs: dict[str, int]) -> Any:
-    """Put the rule behind a network.
-
-    Parameters
-    ----------
-    front : ModelProto
-        The network.
-    rule : ModelProto
-    features, logits : str or None
-        Names of these values in the network.
-    inputs : dict of str to int
-        Inputs of the rule and their columns.
-
-    Returns
-    -------
-    model : ModelProto
-        Takes the network's inputs and returns the rule's outputs.
-    """
+    """Put the rule behind a network."""
     onnx = require("onnx", extra="onnx", feature="Exporting to ONNX")
     if "features" in inputs:
         ends = find_ends(front, features, logits)

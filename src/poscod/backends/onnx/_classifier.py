@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Classifiers of scikit-learn in a graph: scaling and logistic regression.
 
 Convention: a classifier becomes its logarithms of probabilities, floored as in `POSCOD`; what is not listed in `STEPS` is refused by name.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -44,19 +43,7 @@ STEPS: dict[type, Callable[[Graph, Any, str], str]] = {
 
 
 def classifier_logits(graph: Graph, classifier: Any, x: str) -> str:
-    """Return log p(y | x) of a fitted classifier, shape (n, K).
-
-    Parameters
-    ----------
-    graph : Graph
-    classifier : fitted estimator
-    x : str
-        Of shape (n, d), in the wide type.
-
-    Returns
-    -------
-    logits : str
-    """
+    """Return log p(y | x) of a fitted classifier, shape (n, K)."""
     if isinstance(classifier, FrozenEstimator):
         classifier = classifier.estimator
     if isinstance(classifier, Pipeline):

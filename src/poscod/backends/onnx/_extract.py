@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From an ONNX network and its inputs to `Activations`, with onnxruntime.
 
 Convention: as `poscod.backends.torch.extract`, for files that any framework wrote.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Building a graph operation by operation.
 
 Convention: values are names; every internal name starts with ``poscod/``, so that a graph can stand behind another one. Reals have one of two
 types: `wide`, in which numbers are combined, and `narrow`, the type of the features, in which large products are taken, as in Python.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -38,17 +37,7 @@ class Graph:
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def constant(self, value: Any, dtype: str) -> str:
-        """Return the name of a constant; equal ones are stored once.
-
-        Parameters
-        ----------
-        value : array-like
-        dtype : str
-
-        Returns
-        -------
-        name : str
-        """
+        """Return the name of a constant; equal ones are stored once."""
         array: NDArray[Any] = np.ascontiguousarray(np.asarray(value, dtype=dtype)).reshape(np.shape(value))
         key = dtype, array.shape, array.tobytes()
         if key not in self._known:
@@ -57,16 +46,7 @@ class Graph:
         return self._known[key]
 
     def real(self, value: Any) -> str:
-        """Return the name of a constant of the wide type.
-
-        Parameters
-        ----------
-        value : array-like
-
-        Returns
-        -------
-        name : str
-        """
+        """Return the name of a constant of the wide type."""
         return self.constant(value, self.wide)
 
     def __call__(self, operator: str, *inputs: str, to: str | None = None, **attributes: Any) -> str:
@@ -76,68 +56,23 @@ class Graph:
         return name
 
     def cast(self, value: str, dtype: str, to: str | None = None) -> str:
-        """Return a value in another type.
-
-        Parameters
-        ----------
-        value : str
-        dtype : str
-        to : str, default=None
-            Name of the result.
-
-        Returns
-        -------
-        name : str
-        """
+        """Return a value in another type."""
         name = f"poscod/cast_{len(self.nodes)}" if to is None else to
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         self.nodes.append(self.onnx.helper.make_node("Cast", [value], [name], name=f"{name}_node", to=kind))
         return name
 
     def reduce(self, operator: str, value: str, *, keep: bool = False) -> str:
-        """Reduce the columns of each row.
-
-        Parameters
-        ----------
-        operator : str
-            Such as "ReduceMax".
-        value : str
-            Of shape (n, d).
-        keep : bool, default=False
-            Whether one column stays.
-
-        Returns
-        -------
-        name : str
-        """
+        """Reduce the columns of each row."""
         if operator == "ReduceSum" or self.opset >= AXES_AS_INPUT:
             return self(operator, value, self.constant([1], "int64"), keepdims=int(keep))
         return self(operator, value, axes=[1], keepdims=int(keep))
 
     def squares(self, value: str) -> str:
-        """Return the sum of squares of each row, shape (n, 1), in the wide type.
-
-        Parameters
-        ----------
-        value : str
-            Of shape (n, d).
-
-        Returns
-        -------
-        name : str
-        """
+        """Return the sum of squares of each row, shape (n, 1), in the wide type."""
         value = self.cast(value, self.wide)
         return self.reduce("ReduceSum", self("Mul", value, value), keep=True)
 
     def log_at_least(self, value: str, least: str) -> str:
-        """Return the logarithm of a value that is at least another.
-
-        Parameters
-        ----------
-        value, least : str
-
-        Returns
-        -------
-        name : str
-        """
+        """Return the logarithm of a value that is at least another."""
         return self("Log", self("Max", value, least))

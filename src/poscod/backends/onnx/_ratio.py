@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """log g in a graph: linear ratios and the default one, with its neighbours and covariances.
 
 Convention: formulas and types follow `poscod.ratio`; large products are taken in the type of the features, everything else in the wide type.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -22,22 +21,7 @@ from poscod.ratio._strong_recipe import StrongRatio
 
 
 def log_ratio(graph: Graph, ratio: Any, features: str, logits: str | None, n_classes: int) -> str:
-    """Return log g of shape (n, 1).
-
-    Parameters
-    ----------
-    graph : Graph
-    ratio : fitted estimator of `poscod.ratio`
-    features : str
-        Of shape (n, d), in the narrow type.
-    logits : str or None
-        Of shape (n, K), in the wide type; None where the ratio was fitted without.
-    n_classes : int
-
-    Returns
-    -------
-    log_ratio : str
-    """
+    """Return log g of shape (n, 1)."""
     model = getattr(ratio, "model_", None)
     if isinstance(model, LinearRatio):
         out = _linear(graph, model, features)

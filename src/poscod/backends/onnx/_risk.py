@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From logits to posterior, answer and conditional risk, in a graph.
 
 Convention: the same formulas as `poscod.risk`, with the largest logit taken out of every sum, so that confident rows keep their order.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -27,20 +26,7 @@ class Top(NamedTuple):
 
 
 def split_top(graph: Graph, logits: str, n_classes: int) -> Top:
-    """Split logits into the largest and the others.
-
-    Parameters
-    ----------
-    graph : Graph
-    logits : str
-        Of shape (n, K).
-    n_classes : int
-
-    Returns
-    -------
-    top : Top
-        Index (n, 1), largest logit (n, 1), and logits (n, K) with the largest replaced by `NEVER`.
-    """
+    """Split logits into the largest and the others."""
     index = graph("ArgMax", logits, axis=1, keepdims=1)
     best = graph.reduce("ReduceMax", logits, keep=True)
     mask = graph("Equal", index, graph.constant(np.arange(n_classes)[None, :], "int64"))
@@ -48,27 +34,7 @@ def split_top(graph: Graph, logits: str, n_classes: int) -> Top:
 
 
 def answer(graph: Graph, logits: str, n_classes: int, temperature: float, loss: Floats) -> tuple[str, str, str]:
-    """Return posterior, answer and conditional risk.
-
-    Parameters
-    ----------
-    graph : Graph
-    logits : str
-        Of shape (n, K), in the wide type.
-    n_classes : int
-    temperature : float
-        Divides the logits.
-    loss : ndarray of shape (K, K)
-
-    Returns
-    -------
-    posterior : str
-        Of shape (n, K).
-    label : str
-        Class index, shape (n,).
-    risk : str
-        Of shape (n,).
-    """
+    """Return posterior, answer and conditional risk."""
     rows = graph.constant([-1], "int64")
     scaled = graph("Div", logits, graph.real(temperature))
     posterior = graph("Softmax", scaled, axis=1, to="posterior")

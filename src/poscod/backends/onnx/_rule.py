@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The whole decision rule as one ONNX graph.
 
 Convention: inputs are ``features`` and ``logits`` of a network, or ``input`` of a classifier that is part of the rule; the number of rows is free.
 Outputs are ``label`` (class index), ``accept``, ``reason`` (index into the list in the metadata), ``risk``, ``log_ratio``, ``score`` and ``posterior``.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

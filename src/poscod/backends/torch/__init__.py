@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """PyTorch networks: their activations, a ratio fine-tuned from them, and small networks for checkpoints of the literature.
 
 `extract` runs a network and returns `poscod.Activations`; `fit_ratio` trains a network, or its last layer, as the likelihood ratio, with
 `CorrectedSigmoidLoss`, the paper's likelihood; `odin` is the one score that needs the network itself.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from poscod._optional import require

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Augmentation of images whose randomness belongs to the row, not to the process.
 
 Convention: parameters are drawn for a whole batch from a generator, then applied to any part of it: several processes that share a batch see
 what one process would see. Rotation, resized crop and mirror are one affine map, so pixels are interpolated once.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -137,16 +136,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 
 
 def as_augmentation(value: Any) -> Augmentation | None:
-    """Return the augmentation of a name.
-
-    Parameters
-    ----------
-    value : str, Augmentation or None
-
-    Returns
-    -------
-    augmentation : Augmentation or None
-    """
+    """Return the augmentation of a name."""
     if value is None or isinstance(value, Augmentation):
         return value
     return check_choice(value, "augment", AUGMENTATIONS)

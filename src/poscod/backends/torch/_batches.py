@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a loader yields, and how a network is called with it.
 
 Convention: a batch is an input, a pair ``(input, labels, ...)``, or a mapping whose keys are the network's arguments (``labels`` or ``label``
 are the labels); an input that is a mapping is passed by keyword. Nothing else is guessed.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -39,18 +38,7 @@ class Batch(NamedTuple):
 
 
 def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
-    """Return something that yields batches.
-
-    Parameters
-    ----------
-    data : iterable of batches, Dataset, Tensor, ndarray, or a pair (inputs, labels) of the latter two
-    batch_size : int
-        For what is not in batches yet.
-
-    Returns
-    -------
-    loader : iterable
-    """
+    """Return something that yields batches."""
     check_count(batch_size, "batch_size")
     if (
         isinstance(data, tuple)
@@ -77,16 +65,7 @@ def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
 
 
 def split_batch(batch: Any) -> Batch:
-    """Tell the input of a batch from its labels.
-
-    Parameters
-    ----------
-    batch : object
-
-    Returns
-    -------
-    batch : Batch
-    """
+    """Tell the input of a batch from its labels."""
     labels = None
     if isinstance(batch, Mapping):
         labels = next((batch[key] for key in LABELS if batch.get(key) is not None), None)
@@ -105,17 +84,7 @@ def split_batch(batch: Any) -> Batch:
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """Move the tensors of a nested value.
-
-    Parameters
-    ----------
-    value : object
-    device : torch.device
-
-    Returns
-    -------
-    value : object
-    """
+    """Move the tensors of a nested value."""
     if isinstance(value, np.ndarray):
         value = torch.as_tensor(value)
     if isinstance(value, torch.Tensor):
@@ -129,18 +98,7 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 
 def call(model: torch.nn.Module, batch: Batch) -> Any:
-    """Run a network on a batch; what torch says of shapes becomes a sentence that names the batch's.
-
-    Parameters
-    ----------
-    model : Module
-    batch : Batch
-        On the network's device.
-
-    Returns
-    -------
-    output : object
-    """
+    """Run a network on a batch; what torch says of shapes becomes a sentence that names the batch's."""
     try:
         return model(*batch.args, **batch.kwargs)
     except torch.OutOfMemoryError:
@@ -153,16 +111,7 @@ def call(model: torch.nn.Module, batch: Batch) -> Any:
 
 
 def join(batches: list[Batch]) -> Batch:
-    """Put the rows of several batches of one kind into one, without labels.
-
-    Parameters
-    ----------
-    batches : list of Batch
-
-    Returns
-    -------
-    batch : Batch
-    """
+    """Put the rows of several batches of one kind into one, without labels."""
 
     def both(parts: list[Any]) -> Any:
         first = parts[0]
@@ -181,31 +130,13 @@ def join(batches: list[Batch]) -> Batch:
 
 
 def device_of(model: torch.nn.Module) -> torch.device:
-    """Return the device of a network's first parameter.
-
-    Parameters
-    ----------
-    model : Module
-
-    Returns
-    -------
-    device : torch.device
-    """
+    """Return the device of a network's first parameter."""
     first = next(iter(model.parameters()), None)
     return torch.device("cpu") if first is None else first.device
 
 
 def unwrap(model: Any) -> torch.nn.Module:
-    """Return the network inside `DataParallel`, and refuse what is none.
-
-    Parameters
-    ----------
-    model : Module
-
-    Returns
-    -------
-    model : Module
-    """
+    """Return the network inside `DataParallel`, and refuse what is none."""
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
         model = model.module
     if not isinstance(model, torch.nn.Module):
@@ -215,18 +146,7 @@ def unwrap(model: Any) -> torch.nn.Module:
 
 @contextmanager
 def evaluating(model: torch.nn.Module, device: torch.device | str | None) -> Iterator[torch.device]:
-    """Put a network in evaluation mode on a device, and everything back where it was afterwards.
-
-    Parameters
-    ----------
-    model : Module
-    device : torch.device, str or None
-        None leaves the network where it is.
-
-    Yields
-    ------
-    device : torch.device
-    """
+    """Put a network in evaluation mode on a device, and everything back where it was afterwards."""
     before = device_of(model)
     modes = {module: module.training for module in model.modules()}
     there = before if device is None else torch.device(device)
@@ -242,16 +162,7 @@ def evaluating(model: torch.nn.Module, device: torch.device | str | None) -> Ite
 
 
 def precision(amp: Any) -> torch.dtype | None:
-    """Return the dtype of mixed precision.
-
-    Parameters
-    ----------
-    amp : {"float16", "bfloat16"}, torch.dtype or None
-
-    Returns
-    -------
-    dtype : torch.dtype or None
-    """
+    """Return the dtype of mixed precision."""
     known = {"float16": torch.float16, "bfloat16": torch.bfloat16}
     if amp is None or amp in known.values():
         return amp

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A network seen as a maker of features, frozen or trained.
 
 Convention: features are the input of the layer that makes the logits. A frozen body is in evaluation mode, BatchNorm and Dropout included; of
 a trained one, BatchNorm keeps the statistics it came with unless it is told otherwise.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -56,12 +55,7 @@ class Body:
             self.watch.close()
 
     def mode(self, training: bool) -> None:
-        """Choose training or evaluation mode.
-
-        Parameters
-        ----------
-        training : bool
-        """
+        """Choose training or evaluation mode."""
         if self.model is None:
             return
         self.model.train(training and self.trained)
@@ -71,12 +65,7 @@ class Body:
                     module.eval()
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Return the parameters that are trained: all but those of the layer that makes the logits.
-
-        Returns
-        -------
-        parameters : list of Parameter
-        """
+        """Return the parameters that are trained: all but those of the layer that makes the logits."""
         if self.model is None or not self.trained:
             return []
         last = set() if self.layer is None else set(self.model.get_submodule(self.layer).parameters())

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Where a training run stands, in one file that is always whole.
 
 Convention: an .npz archive of plain arrays: tensors under ``group/name``, everything else as JSON under ``record``. It is replaced in one step,
 so a killed run leaves the last complete epoch; nothing in it is ever executed.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -25,15 +24,7 @@ RECORD = "record"
 
 
 def write_arrays(path: str | os.PathLike[str], groups: Mapping[str, Tensors], record: Mapping[str, Any]) -> None:
-    """Write groups of tensors and a record.
-
-    Parameters
-    ----------
-    path : str or path-like
-    groups : mapping of str to mapping of str to Tensor
-    record : mapping
-        Anything JSON holds.
-    """
+    """Write groups of tensors and a record."""
     arrays = {
         f"{group}/{name}": value.detach().cpu().numpy()
         for group, values in groups.items()
@@ -45,17 +36,7 @@ def write_arrays(path: str | os.PathLike[str], groups: Mapping[str, Tensors], re
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
-    """Read what `write_arrays` has written.
-
-    Parameters
-    ----------
-    path : str or path-like
-
-    Returns
-    -------
-    groups : dict of str to dict of str to Tensor
-    record : dict
-    """
+    """Read what `write_arrays` has written."""
     groups: dict[str, dict[str, torch.Tensor]] = {}
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -72,16 +53,7 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, torch
 
 
 def pack_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Return the numbers of an optimiser by name.
-
-    Parameters
-    ----------
-    optimiser : Optimizer
-
-    Returns
-    -------
-    tensors : dict of str to Tensor
-    """
+    """Return the numbers of an optimiser by name."""
     return {
         f"{index}/{name}": torch.as_tensor(value)
         for index, state in optimiser.state_dict()["state"].items()
@@ -91,14 +63,7 @@ def pack_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
 
 
 def unpack_optimiser(optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
-    """Give an optimiser its numbers back.
-
-    Parameters
-    ----------
-    optimiser : Optimizer
-    tensors : mapping of str to Tensor
-        From `pack_optimiser`.
-    """
+    """Give an optimiser its numbers back."""
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
         index, _, name = key.partition("/")

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Exported programs: graphs without layers get their last layer back.
 
 Convention: the graph is cut before its last linear operation; what is before is the body, and the operation becomes a linear layer, so
 that everything else sees an ordinary network.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -35,32 +34,13 @@ class Headed(torch.nn.Module):
         self.head = head
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the logits.
-
-        Parameters
-        ----------
-        *args, **kwargs : object
-            Arguments of the exported program.
-
-        Returns
-        -------
-        logits : Tensor of shape (n, K)
-        """
+        """Return the logits."""
         leaves = torch.utils._pytree.tree_leaves(self.body(*args, **kwargs))
         logits: torch.Tensor = self.head(leaves[0])
         return logits
 
     def train(self, mode: bool = True) -> Headed:
-        """Do nothing: the mode of an exported program was fixed when it was exported.
-
-        Parameters
-        ----------
-        mode : bool, default=True
-
-        Returns
-        -------
-        self : Headed
-        """
+        """Do nothing: the mode of an exported program was fixed when it was exported."""
         return self
 
 
@@ -91,16 +71,7 @@ def load_exported(path: str | os.PathLike[str]) -> torch.nn.Module:
 
 
 def with_head(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the network itself, or, for a graph whose operations are no modules, one with a last layer.
-
-    Parameters
-    ----------
-    model : Module
-
-    Returns
-    -------
-    model : Module
-    """
+    """Return the network itself, or, for a graph whose operations are no modules, one with a last layer."""
     if not isinstance(model, torch.fx.GraphModule) or any(isinstance(m, torch.nn.Linear) for m in model.modules()):
         return model
     with warnings.catch_warnings():

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From a network and its inputs to `Activations`.
 
 Convention: features are the input of the last layer, logits its output; numbers leave as float32 unless asked otherwise, in the order in
 which the loader gives the rows.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The paper's experiment in one call: a network becomes the likelihood ratio.
 
 Convention: rows given as ID must be rows the network was **not** trained on; pi_U is the share of unlabelled rows, counted; the bias of the head
@@ -6,8 +7,6 @@ is trained, and a frozen network is in evaluation mode (errata of the released c
 References
 ----------
 .. [1] V. Franc, J. Paplham, D. Prusa, "SCOD: From Heuristics to Theory", ECCV 2024, appendix.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

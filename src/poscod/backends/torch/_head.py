@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The one-output head of a ratio, and where it starts.
 
 Convention: features are standardised by numbers fixed at the start, then a dropout mask that comes from outside, then a linear layer with a
 bias that is trained; ``u`` is the log-odds of `poscod.ratio`.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -51,31 +50,12 @@ class Head(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.tensor(float(bias)))
 
     def forward(self, features: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Return u.
-
-        Parameters
-        ----------
-        features : Tensor of shape (n, d)
-        keep : Tensor of shape (n, d), default=None
-            Factors of dropout: 0, or one over the share that is kept.
-
-        Returns
-        -------
-        u : Tensor of shape (n,)
-        """
+        """Return u."""
         z = (features.float() - self.mean) * self.gain
         return (z if keep is None else z * keep) @ self.weight + self.bias
 
     def start_at(self, ratio: CorrectedSigmoid, log_odds_u: float) -> None:
-        """Take the coefficients of a fitted linear ratio.
-
-        Parameters
-        ----------
-        ratio : CorrectedSigmoid
-            Fitted with recipe="paper".
-        log_odds_u : float
-            log(pi_U / (1 - pi_U)).
-        """
+        """Take the coefficients of a fitted linear ratio."""
         model: Any = ratio.model_
         with torch.no_grad():
             self.mean.copy_(torch.tensor(model.scaler.mean))
@@ -84,31 +64,14 @@ class Head(torch.nn.Module):
             self.bias.fill_(model.intercept + log_odds_u + float(np.log(ratio.ood_prior_)))
 
     def folded(self) -> tuple[NDArray[np.float64], float]:
-        """Return weight and bias for features as they come.
-
-        Returns
-        -------
-        weight : ndarray of shape (d,)
-        bias : float
-        """
+        """Return weight and bias for features as they come."""
         mean, gain, weight = (value.detach().cpu().double().numpy() for value in (self.mean, self.gain, self.weight))
         folded = weight * gain
         return folded, float(self.bias.detach()) - float(mean @ folded)
 
 
 def new_head(features: tuple[NDArray[Any], NDArray[Any]], loss: CorrectedSigmoidLoss) -> Head:
-    """Return a head that says g = 1 everywhere.
-
-    Parameters
-    ----------
-    features : pair of ndarray
-        Of ID and unlabelled training rows.
-    loss : CorrectedSigmoidLoss
-
-    Returns
-    -------
-    head : Head
-    """
+    """Return a head that says g = 1 everywhere."""
     return Head(fit_scaler(features), loss.log_odds_u + float(np.log(loss.ood_prior)))
 
 
@@ -120,15 +83,6 @@ def warm_start(
     ood_prior: float | None,
 ) -> None:
     """Put head and prior at the closed-form linear solution.
-
-    Parameters
-    ----------
-    features, held : pair of ndarray
-        Features of training and validation rows, ID and unlabelled.
-    head : Head
-    loss : CorrectedSigmoidLoss
-    ood_prior : float or None
-        Known prior.
 
     Notes
     -----
@@ -158,20 +112,7 @@ def warm_start(
 
 
 def held_out_losses(ratio: Any, rows: tuple[Any, Any], pi_u: float) -> NDArray[np.float64]:
-    """Return each row's part of the negative log-likelihood of a fitted ratio.
-
-    Parameters
-    ----------
-    ratio : estimator of `poscod.ratio`
-    rows : pair of ID and unlabelled rows
-    pi_u : float
-        Share of unlabelled rows at fit.
-
-    Returns
-    -------
-    losses : ndarray of shape (n,)
-        Weighted so that their sum is the likelihood of a sample with the share pi_u.
-    """
+    """Return each row's part of the negative log-likelihood of a fitted ratio."""
     loss = CorrectedSigmoidLoss(pi_u, float(ratio.ood_prior_), reduction="none")
     shift = loss.log_odds_u + float(np.log(loss.ood_prior))
     parts = []

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which layer made the logits, and what it was given.
 
 Convention: the last layer is the module with a weight matrix whose output *is* the network's logits, number by number; it is found on
 the first batch by watching all such modules. Nothing is inferred from names.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -54,18 +53,7 @@ class LastLayer:
         self._handles.clear()
 
     def read(self, output: Any) -> tuple[Tensor, Tensor]:
-        """Return features and logits of the call just made.
-
-        Parameters
-        ----------
-        output : object
-            What the network returned.
-
-        Returns
-        -------
-        features : Tensor of shape (n, d)
-        logits : Tensor of shape (n, K)
-        """
+        """Return features and logits of the call just made."""
         calls, self._calls = self._calls, []
         logits = logits_of(output)
         if self.name is None:
@@ -82,17 +70,7 @@ class LastLayer:
         return features, found
 
     def head(self, features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return weight and bias where ``logits = features @ weight.T + bias`` holds on these rows.
-
-        Parameters
-        ----------
-        features : Tensor of shape (n, d)
-        logits : Tensor of shape (n, K)
-
-        Returns
-        -------
-        head : tuple of Tensor or None
-        """
+        """Return weight and bias where ``logits = features @ weight.T + bias`` holds on these rows."""
         module: Any = self.modules[self.name or ""]
         weight = getattr(module, "weight", None)
         if (
@@ -190,18 +168,7 @@ class LastLayer:
 
 
 def logits_of(output: Any, where: str = "the output") -> list[tuple[str, Tensor]]:
-    """Return the tensors of a network's output that can be logits: those called so, or all of shape (n, K).
-
-    Parameters
-    ----------
-    output : Tensor, mapping, dataclass, tuple or list
-    where : str
-        Name of the output, for messages.
-
-    Returns
-    -------
-    found : list of (str, Tensor)
-    """
+    """Return the tensors of a network's output that can be logits: those called so, or all of shape (n, K)."""
     found = [
         (name, _flat(value))
         for name, value in _tensors(output, where)

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The corrected-sigmoid likelihood as a loss for any network with one output.
 
 Convention: ``u(x)`` is the network's output, ``p(z = I | x) = 1 / (1 + a + exp(u))`` with ``a = pi_U / (1 - pi_U) * (1 - pi)``, as in
 `poscod.ratio`; everything is computed from u and log a, so that no exponential overflows. The prior is kept as logit(pi).
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A network as likelihood ratio: features of a network and a linear log-ratio on top.
 
 Convention: ``log g = weight^T features(x) + intercept``; the numbers live in ``head_``, a `poscod.ratio.FixedLinear` that needs no torch.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ODIN with its input perturbation, which needs the network and its gradient.
 
 Convention: higher = reject sooner, as every score here; the input moves a small step towards higher confidence before it is scored.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations

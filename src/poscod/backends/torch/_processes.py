@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Several processes that train as one.
 
 Convention: a batch is cut among the processes; each adds its rows' share of one loss, and gradients are summed, so that the numbers are those
 of one process up to rounding. Without torchrun there is one process and nothing here does anything.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -35,27 +34,11 @@ class Processes:
     size: int = 1
 
     def mine(self, n: int, first: int = 0) -> Tensor:
-        """Return the positions of this process's rows among n.
-
-        Parameters
-        ----------
-        n : int
-        first : int, default=0
-            Added to the positions.
-
-        Returns
-        -------
-        positions : Tensor of int
-        """
+        """Return the positions of this process's rows among n."""
         return torch.arange(self.rank, n, self.size) + first
 
     def add_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Sum the gradients of all processes, in place.
-
-        Parameters
-        ----------
-        parameters : iterable of Tensor
-        """
+        """Sum the gradients of all processes, in place."""
         if self.size == 1:
             return
         kinds: dict[torch.dtype, list[Tensor]] = {}
@@ -71,45 +54,19 @@ class Processes:
                 gradient.copy_(part.reshape(gradient.shape))
 
     def total(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes.
-
-        Parameters
-        ----------
-        values : Tensor
-
-        Returns
-        -------
-        total : Tensor
-        """
+        """Return the sum over all processes."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def gather(self, values: Tensor, positions: Tensor, n: int) -> Tensor:
-        """Put the rows of all processes back in their places.
-
-        Parameters
-        ----------
-        values : Tensor of shape (m,)
-        positions : Tensor of shape (m,)
-        n : int
-            Number of rows in all.
-
-        Returns
-        -------
-        all : Tensor of shape (n,)
-        """
+        """Put the rows of all processes back in their places."""
         out = values.new_zeros(n)
         out[positions.to(out.device)] = values
         return self.total(out)
 
     def agree(self, values: Iterable[Tensor]) -> None:
-        """Give all processes the values of the first, in place.
-
-        Parameters
-        ----------
-        values : iterable of Tensor
-        """
+        """Give all processes the values of the first, in place."""
         if self.size > 1:
             for value in values:
                 dist.broadcast(value, 0)
@@ -122,16 +79,7 @@ class Processes:
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[Processes]:
-    """Join the processes that torchrun started, or those already joined.
-
-    Parameters
-    ----------
-    device : torch.device
-
-    Yields
-    ------
-    processes : Processes
-    """
+    """Join the processes that torchrun started, or those already joined."""
     if not dist.is_available():
         yield Processes()
         return

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Residual networks for images of 32 x 32 pixels, with the parameter names of published checkpoints.
 
 Convention: input (n, 3, 32, 32), normalised as the checkpoint wants it; output logits (n, K). Two families: three stages with parameter-free
@@ -7,8 +8,6 @@ shortcuts (ResNet-20 ... 110, 64 features, last layer ``linear``) and four stage
 References
 ----------
 .. [1] K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -99,16 +98,7 @@ class SmallResNet(nn.Module):
         self.add_module(head, nn.Linear(planes_in, n_classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits.
-
-        Parameters
-        ----------
-        x : Tensor of shape (n, 3, height, width)
-
-        Returns
-        -------
-        logits : Tensor of shape (n, K)
-        """
+        """Return the logits."""
         x = torch.relu(self.bn1(self.conv1(x)))
         for stage in range(self.stages):
             x = self.get_submodule(f"layer{stage + 1}")(x)

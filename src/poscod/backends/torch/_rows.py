@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rows of both kinds for training: random access, a split, and batches that hold both kinds in the shares of the data.
 
 Convention: side 0 are labelled ID rows, side 1 unlabelled rows. Order depends on the seed and the epoch alone, never on what happened before,
 so that a run can be taken up anywhere.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -49,16 +48,7 @@ class RowSource:
         return len(self.data)
 
     def fetch(self, rows: Indices) -> Batch:
-        """Return some rows as a batch without labels.
-
-        Parameters
-        ----------
-        rows : ndarray of int
-
-        Returns
-        -------
-        batch : Batch
-        """
+        """Return some rows as a batch without labels."""
         if isinstance(self.data, torch.Tensor):
             return Batch((self.data[torch.as_tensor(rows)],), {}, None)
         items = [split_batch(self.data[int(i)])[:2] for i in rows]
@@ -84,19 +74,7 @@ class Sides(NamedTuple):
 
 
 def split_sides(id_data: Any, unlabeled_data: Any, validation: Any, seed: int) -> tuple[Sides, Sides]:
-    """Return training and validation rows.
-
-    Parameters
-    ----------
-    id_data, unlabeled_data : rows
-    validation : float in (0, 1) or pair of rows
-        Share of each side that is kept from training, or rows of their own.
-    seed : int
-
-    Returns
-    -------
-    train, held : Sides
-    """
+    """Return training and validation rows."""
     sources = RowSource(id_data, "id_data"), RowSource(unlabeled_data, "unlabeled_data")
     if isinstance(validation, (tuple, list)):
         if len(validation) != 2:
@@ -124,19 +102,7 @@ def _all(sources: tuple[RowSource, RowSource]) -> Sides:
 
 
 def epoch_batches(sides: Sides, batch_size: int, seed: int, epoch: int) -> list[tuple[Indices, Indices]]:
-    """Return the batches of an epoch: every row once, both sides in every batch in the shares of the data.
-
-    Parameters
-    ----------
-    sides : Sides
-    batch_size : int
-    seed, epoch : int
-
-    Returns
-    -------
-    batches : list of (ndarray, ndarray)
-        Row numbers of each side.
-    """
+    """Return the batches of an epoch: every row once, both sides in every batch in the shares of the data."""
     rng = np.random.default_rng([seed, 1, epoch])
     steps = max(1, min(round(sum(sides.sizes) / batch_size), *sides.sizes))
     parts = [np.array_split(rng.permutation(rows), steps) for rows in sides.rows]
@@ -145,15 +111,6 @@ def epoch_batches(sides: Sides, batch_size: int, seed: int, epoch: int) -> list[
 
 
 def step_generator(seed: int, epoch: int, step: int) -> torch.Generator:
-    """Return the source of randomness of one step.
-
-    Parameters
-    ----------
-    seed, epoch, step : int
-
-    Returns
-    -------
-    generator : torch.Generator
-    """
+    """Return the source of randomness of one step."""
     state = np.random.SeedSequence([seed, 2, epoch, step]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The training loop of a ratio: one loss, whatever the number of processes, and a state that can be taken up anywhere.
 
 Convention: epoch 0 is the start; the result is the epoch with the smallest validation loss. All randomness comes from (seed, epoch, step), so
 a run that was killed continues as if nothing had happened.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -89,15 +88,7 @@ class Training:
         self.best_epoch, self.best_loss = 0, math.inf
 
     def run(self, checkpoint: str | os.PathLike[str] | None, progress: Any) -> None:
-        """Train to the end, from the start or from a checkpoint, and take the best epoch.
-
-        Parameters
-        ----------
-        checkpoint : str, path-like or None
-            Written after every epoch; read first if it is there.
-        progress : callable
-            Called with the record of every epoch.
-        """
+        """Train to the end, from the start or from a checkpoint, and take the best epoch."""
         if checkpoint is not None and Path(checkpoint).exists():
             self._resume(checkpoint)
         else:
@@ -118,16 +109,7 @@ class Training:
         self.body.mode(training=False)
 
     def outputs(self, sides: Sides) -> tuple[Tensor, Tensor]:
-        """Return u of both sides, without dropout and augmentation.
-
-        Parameters
-        ----------
-        sides : Sides
-
-        Returns
-        -------
-        u_id, u_unlabeled : Tensor, float64
-        """
+        """Return u of both sides, without dropout and augmentation."""
         self.body.mode(training=False)
         found, step = [], self.settings.batch_size
         with torch.no_grad():
@@ -143,12 +125,7 @@ class Training:
         return found[0], found[1]
 
     def state(self) -> State:
-        """Return copies of everything that is trained.
-
-        Returns
-        -------
-        state : dict of str to dict of str to Tensor
-        """
+        """Return copies of everything that is trained."""
         parts: dict[str, torch.nn.Module] = {"head": self.head, "loss": self.loss}
         if self.body.trained and self.body.model is not None:
             parts["body"] = self.body.model
@@ -283,19 +260,7 @@ def _plain(value: Any) -> Any:
 
 
 def features_of(body: Body, sides: Sides, batch_size: int, team: Processes) -> tuple[np.ndarray[Any, Any], ...]:
-    """Return the features of both sides, each process doing its part.
-
-    Parameters
-    ----------
-    body : Body
-    sides : Sides
-    batch_size : int
-    team : Processes
-
-    Returns
-    -------
-    features : tuple of ndarray of shape (n, d)
-    """
+    """Return the features of both sides, each process doing its part."""
     body.mode(training=False)
     return tuple(np.concatenate(list(_feature_blocks(body, sides, side, batch_size, team))) for side in (0, 1))
 

@@ -1,9 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Checkpoints into networks, without running what a file names.
 
 Convention: a checkpoint is a state dict, possibly under a key such as ``state_dict`` and possibly with the prefix ``module.`` of `DataParallel`.
 PyTorch's files are read with ``weights_only=True``: tensors and plain containers, nothing else.
-
-SPDX-License-Identifier: BSD-3-Clause
 """
 
 from __future__ import annotations
@@ -60,16 +59,7 @@ def load_weights(model: torch.nn.Module, path: str | os.PathLike[str]) -> torch.
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """Read the tensors of a checkpoint by name.
-
-    Parameters
-    ----------
-    path : str or path-like
-
-    Returns
-    -------
-    state : dict of str to Tensor
-    """
+    """Read the tensors of a checkpoint by name."""
     source = Path(path)
     if source.suffix == ".safetensors":
         package = require("safetensors.torch", extra="files", feature="Reading .safetensors")
