@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._inputs import take
 from poscod._optional import require
 from poscod.activations import Activations
 from poscod.backends.dask._passes import EXTRA, FEATURE, Passes, dask
 from poscod.exceptions import InvalidInputError
+from poscod.model import take
 
 Indices = NDArray[np.intp]
 

@@ -7,7 +7,6 @@ can be lost or doubled. Columns are those of `poscod.Decisions`.
 
 from __future__ import annotations
 
-import copy
 import os
 import secrets
 from collections import Counter
@@ -19,11 +18,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from poscod._optional import require
+from poscod.activations import Activations
 from poscod.backends.dask._chunks import Chunks, as_chunks, is_frame
 from poscod.backends.dask._passes import EXTRA, FEATURE, Passes, Progress, dask
 from poscod.decision import Decisions
-from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
+from poscod.model import POSCOD, Schema, Scorer
+from poscod.rule import Rule
 
 
 def decide(model: POSCOD, X: Any, *, keep: Sequence[str] = ()) -> Any:
@@ -45,19 +46,23 @@ def decide(model: POSCOD, X: Any, *, keep: Sequence[str] = ()) -> Any:
         One row per row of X, in the same order and with the same index (row numbers for arrays), with columns label, accept, reason,
         risk, log_ratio, score. Nothing is decided yet.
     """
-    slim = decider(model)
-    like = _empty(slim)
+    check_is_fitted(model, "rule_")
+    scorer, rule, schema = model.scorer_, model.rule_, model.schema_
+    like = _none_decided(scorer)
     if is_frame(X):
-        columns = _columns(model, list(X.columns), keep)
-        shared = dask().delayed(slim, traverse=False)
-        meta = _joined(X._meta[list(keep)], like)
-        return X.map_partitions(_decide_frame, shared, columns, list(keep), like, meta=meta, enforce_metadata=False)
+        columns, keep = _columns(schema, X, "X", keep), list(keep)
+        shared = dask().delayed((scorer, rule, schema), traverse=False)
+        meta = _joined(X._meta[keep], like)
+        some = X[list(dict.fromkeys([*keep, *columns]))]
+        return some.map_partitions(_decide_frame, shared, columns, keep, like, meta=meta, enforce_metadata=False)
     if keep:
-        raise InvalidInputError("keep names columns of a Dask DataFrame, and X is not one: pass it as a frame.")
+        raise InvalidInputError(
+            "{parameter} names columns of a Dask DataFrame, and {X} is not one: pass it as a frame.", parameter="keep"
+        )
     frames = require("dask.dataframe", extra=EXTRA, feature=FEATURE)
-    chunks = as_chunks(X, "X", Passes())
+    chunks = rows_for(model, X, "X", Passes())
     starts = chunks.starts.tolist()
-    parts = chunks.map(_decide_rows, slim, like, each=(starts,)).parts
+    parts = chunks.map(_decide_rows, scorer, rule, like, each=(starts,)).parts
     return frames.from_delayed(parts, meta=like, divisions=[*starts, len(chunks) - 1], verify_meta=False)
 
 
@@ -111,7 +116,9 @@ def write_parquet(table: Any, path: str | os.PathLike[str], passes: Passes, *, c
     write = dask().delayed(_write, pure=False)
     store.makedirs(folder, exist_ok=True)
     try:
-        parts = [write(part, store, f"{folder}/part-{i:06d}.parquet", count) for i, part in enumerate(table.to_delayed())]
+        parts = [
+            write(part, store, f"{folder}/part-{i:06d}.parquet", count) for i, part in enumerate(table.to_delayed())
+        ]
         counts: Counter[str] = passes.reduce(parts, _sum_counts, "decisions")
         if local:
             Path(folder).rename(target)
@@ -121,40 +128,53 @@ def write_parquet(table: Any, path: str | os.PathLike[str], passes: Passes, *, c
     return counts
 
 
-def decider(model: POSCOD) -> POSCOD:
-    """Return a model that can decide and nothing else: without the rows kept for other thresholds it is small to send."""
-    check_is_fitted(model, "threshold_")
-    slim = copy.copy(model)
-    slim.__dict__.pop("calibration_", None)
-    return slim
+def rows_for(model: POSCOD, X: Any, name: str, passes: Passes, keep: Sequence[str] = ()) -> Chunks:
+    """Return the rows that a model reads, in chunks: of a frame, the columns that it was fitted on."""
+    check_is_fitted(model, "rule_")
+    schema: Schema = model.schema_
+    if not is_frame(X):
+        found = as_chunks(X, name, passes)
+        if isinstance(found.like, Activations) != model.scorer_.network:
+            raise InvalidInputError(
+                "{parameter} must be of the kind given to fit: DaskActivations or not.", parameter=name
+            )
+        return found
+    columns = _columns(schema, X, name, keep)
+    return as_chunks(X, name, passes, columns=columns).map(_rows, schema)
 
 
-def rows_for(model: POSCOD, X: Any, name: str, passes: Passes) -> Chunks:
-    """Return the rows that a model reads: of a frame, the columns that it was fitted on."""
-    return as_chunks(X, name, passes, columns=_columns(model, list(X.columns), ()) if is_frame(X) else None)
+def _columns(schema: Schema, X: Any, name: str, keep: Sequence[str]) -> list[str]:
+    there = list(X.columns)
+    if lost := [column for column in keep if column not in there]:
+        raise InvalidInputError(
+            "{keep} must name columns of {X}, got {got}: it has {allowed}.", got=lost, allowed=there
+        )
+    schema.check(there, name)
+    return list(schema.names) or [column for column in there if column not in keep]
 
 
-def _columns(model: POSCOD, columns: list[str], keep: Sequence[str]) -> list[str]:
-    if lost := [name for name in keep if name not in columns]:
-        raise InvalidInputError(f"keep must name columns of X, got {lost}: X has {columns}.")
-    wanted = [str(name) for name in getattr(model, "feature_names_in_", [])]
-    if not wanted:
-        return [name for name in columns if name not in keep]
-    if lost := [name for name in wanted if name not in columns]:
-        raise InvalidInputError(f"X lacks the columns {lost} that the model was fitted on.")
-    return wanted
+def _rows(frame: Any, schema: Schema) -> Any:
+    """Return a chunk of a frame as a model takes it."""
+    if schema.frame:
+        return frame[list(schema.features)]
+    return schema.rows({name: frame[name].to_numpy() for name in schema.names}) if schema.names else frame.to_numpy()
 
 
-def _decide_rows(rows: Any, start: int, model: POSCOD, like: Any) -> Any:
-    frame = _typed(model.decide(rows), like)
+def _decisions(rows: Any, scorer: Scorer, rule: Rule) -> Decisions:
+    return rule.decide(scorer.scored(rows, rule.problem.loss))
+
+
+def _decide_rows(rows: Any, start: int, scorer: Scorer, rule: Rule, like: Any) -> Any:
+    frame = _typed(_decisions(rows, scorer, rule), like)
     return frame.set_axis(frame.index + start)
 
 
-def _decide_frame(frame: Any, model: POSCOD, columns: list[str], keep: list[str], like: Any) -> Any:
-    if not len(frame):
-        return _joined(frame[keep], like.set_axis(frame.index[:0]))
-    decisions = _typed(model.decide(frame[columns]), like)
-    return _joined(frame[keep], decisions.set_axis(frame.index))
+def _decide_frame(
+    frame: Any, shared: tuple[Scorer, Rule, Schema], columns: list[str], keep: list[str], like: Any
+) -> Any:
+    scorer, rule, schema = shared
+    decided = _typed(_decisions(_rows(frame[columns], schema), scorer, rule), like) if len(frame) else like
+    return _joined(frame[keep], decided.set_axis(frame.index))
 
 
 def _typed(decisions: Decisions, like: Any) -> Any:
@@ -167,13 +187,13 @@ def _joined(kept: Any, decisions: Any) -> Any:
     if not len(kept.columns):
         return decisions
     pandas = require("pandas", extra=EXTRA, feature=FEATURE)
-    return pandas.concat([kept, decisions.set_axis(kept.index)], axis=1)
+    return pandas.concat([kept, decisions], axis=1)
 
 
-def _empty(model: POSCOD) -> Any:
+def _none_decided(scorer: Scorer) -> Any:
     """Return the table of no decisions, with the types that a pandas frame gives to the columns."""
     text = np.array(["accepted"])
-    one = Decisions(model.classes_[:1], np.array([True]), text, np.zeros(1), np.zeros(1), np.zeros(1))
+    one = Decisions(scorer.classes[:1], np.array([True]), text, np.zeros(1), np.zeros(1), np.zeros(1))
     return one.to_pandas().iloc[:0]
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from poscod._validation import Floats
 from poscod.backends.dask._chunks import Chunks, Indices, as_vector, draw
-from poscod.backends.dask._decide import decider, rows_for
+from poscod.backends.dask._decide import rows_for
 from poscod.backends.dask._passes import Passes, Progress
 from poscod.decision import Scored
 from poscod.exceptions import InvalidInputError
@@ -28,17 +28,19 @@ from poscod.model import (
     Evaluation,
     Measured,
     Sample,
+    Scorer,
     Tally,
     UnlabeledEvaluation,
     check_ratio,
+    codes_of,
     diagnosed,
-    judge,
     measured_of,
     own_rule,
     rules_of,
     sample_of,
     tally,
 )
+from poscod.problem import Problem
 
 SAMPLE_ROWS = 1_000_000
 """Rows of each group whose decisions come to this process."""
@@ -154,23 +156,26 @@ def read_chunks(
     """Decide once on every group of rows, on the workers, and measure a model's own rule and its rivals."""
     sample = sample_of(model, {}, np.zeros(0), pi=pi, level=level)
     rules = rules_of(sample) if rules is None else rules
-    kinds, codes = np.unique(as_vector(y), return_inverse=True)
+    scorer, rule = model.scorer_, model.rule_
+    codes = codes_of(scorer.classes, as_vector(y)).astype(np.min_scalar_type(len(scorer.classes)))
     if len(codes) != len(rows["id"]):
         raise InvalidInputError(
             "{y} must have as many rows as {X} ({allowed}), got {got}.", allowed=len(rows["id"]), got=len(codes)
         )
-    rng, slim, seen = np.random.default_rng(0), decider(model), {}
+    rng, seen = np.random.default_rng(0), {}
     for name, chunks in rows.items():
         chosen = [part.astype(np.uint32) for part in chunks.cut(draw(len(chunks), most, rng))]
-        labels = [None] * len(chosen) if name != "id" else chunks.spread(codes.astype(np.min_scalar_type(len(kinds))))
-        parts = chunks.map(_seen, slim, kinds, rules, sample.loss_values, each=(chosen, labels)).parts
+        labels = chunks.spread(codes) if name == "id" else [None] * len(chosen)
+        parts = chunks.map(_seen, scorer, rule.problem, rules, sample.loss_values, each=(chosen, labels)).parts
         seen[name] = passes.collect(parts, "counts")
-    groups = {name: model.rule_.decide(Scored.join([part.scored for part in parts])) for name, parts in seen.items()}
+    groups = {name: rule.decide(Scored.join([part.scored for part in parts])) for name, parts in seen.items()}
     loss = np.concatenate([part.loss for part in seen["id"]])
     sample = sample_of(model, groups, loss, pi=pi, level=level)
     measured = {}
     for i, rule in enumerate(rules):
-        tallies = {name: functools.reduce(operator.add, [part.tallies[i] for part in parts]) for name, parts in seen.items()}
+        tallies = {
+            name: functools.reduce(operator.add, [part.tallies[i] for part in parts]) for name, parts in seen.items()
+        }
         measured[rule.name] = measured_of(tallies, sample)
     return Fresh(sample, {name: len(chunks) for name, chunks in rows.items()}, measured)
 
@@ -199,14 +204,15 @@ def _seen(
     rows: Any,
     chosen: Indices,
     codes: NDArray[Any] | None,
-    model: POSCOD,
-    kinds: NDArray[Any],
+    scorer: Scorer,
+    problem: Problem,
     rules: Sequence[Competitor],
     loss_values: Floats,
 ) -> _Seen:
-    decisions, loss = (model.decide(rows), None) if codes is None else judge(model, rows, kinds[codes])
-    counts = [tally(rule.score(decisions) <= rule.threshold, loss, loss_values) for rule in rules]
-    scored = Scored(decisions.label, decisions.risk, decisions.log_ratio)
+    scored, loss = scorer.scored(rows, problem.loss), None
+    if codes is not None:
+        loss = problem.losses(codes, np.searchsorted(scorer.classes, scored.label), len(scorer.classes))
+    counts = [tally(rule.score(scored) <= rule.threshold, loss, loss_values) for rule in rules]
     return _Seen(counts, scored.take(chosen), np.zeros(0) if loss is None else loss[chosen])
 
 

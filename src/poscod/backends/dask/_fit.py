@@ -35,6 +35,7 @@ from poscod.model import (
     temperature_of,
     view,
 )
+from poscod.ratio import CorrectedSigmoid
 
 SAMPLE_ROWS, SAMPLE_NUMBERS = 1_000_000, 20_000_000
 """Largest sample that sets a temperature or a threshold: rows, and rows times classes."""
@@ -100,6 +101,7 @@ class ChunkEngine:
         self.has_traffic = traffic is not None
         self._traffic = None if traffic is None else _like(self.like, traffic, passes)
         self._sample_rows, self._passes = sample_rows, passes
+        self._ratio = CorrectedSigmoid() if model.ratio is None else model.ratio
         seed = model.random_state if isinstance(model.random_state, (int, np.integer)) else None
         self._rng = np.random.default_rng(seed)
 
@@ -110,7 +112,10 @@ class ChunkEngine:
         """Take the rows at these positions, if any, as the traffic."""
         if len(marked):
             self._traffic = self._rows.pick(marked)
-        return 0 if self._traffic is None else len(self._traffic)
+        if self._traffic is None:
+            return 0
+        check_sampled(self._ratio, self._sample_rows)
+        return len(self._traffic)
 
     def train(self, template: Any, rows: Labeled, classes: NDArray[Any]) -> Any:
         """Fit a classifier on a sample; a frozen one is only checked."""
@@ -149,7 +154,6 @@ class ChunkEngine:
     def fit_ratio(self, ratio: Any, at: Indices, weight: Floats | None, traffic_weight: Floats | None) -> Any:
         """Fit a ratio on all rows where they are, or on a sample here."""
         assert self._traffic is not None
-        check_sampled(ratio, self._sample_rows)
         sides, weights = (self._rows.pick(at), self._traffic), (weight, traffic_weight)
         if self._sample_rows is not None:
             parts, weights = sampled(sides, self._sample_rows, self._rng, self._passes, weights)
@@ -178,11 +182,17 @@ class ChunkEngine:
 
 def _like(like: Any, traffic: Any, passes: Passes) -> Chunks:
     """Return the chunks of the traffic, with the columns of the labelled rows."""
-    columns = None
-    if is_frame(traffic) and hasattr(like, "columns"):
-        Schema.of(like).check([str(name) for name in traffic.columns], "X_unlabeled")
+    mine, columns = Schema.of(like), None
+    if is_frame(traffic) and mine.frame:
+        mine.check([str(name) for name in traffic.columns], "X_unlabeled")
         columns = list(like.columns)
     found = as_chunks(traffic, "X_unlabeled", passes, columns=columns)
+    if Schema.of(found.like) != mine:
+        raise InvalidInputError(
+            "{X_unlabeled} must have rows like those of {X}, with {allowed}, got {got}.",
+            allowed=mine.words,
+            got=Schema.of(found.like).words,
+        )
     return found
 
 
