@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from poscod._validation import check_choice
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, reject_label_of
-from poscod.cli._columns import Rows, Table, listed
+from poscod.cli._columns import Block, Table, listed
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import Inputs, add_input_options
@@ -134,7 +134,7 @@ def _read(table: Table, inputs: Inputs) -> tuple[Any, dict[str, Sampled]]:
     return inputs.rows(block), sample_columns(block, inputs.features)
 
 
-def _refuse_gaps(block: Rows, inputs: Inputs) -> None:
+def _refuse_gaps(block: Block, inputs: Inputs) -> None:
     """Refuse features with gaps, counting them and naming the option that leaves them out."""
     for name in inputs.features:
         values = block[name]

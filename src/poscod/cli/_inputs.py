@@ -19,7 +19,7 @@ from poscod._optional import require
 from poscod._validation import nearest
 from poscod.activations import Activations
 from poscod.cli._arrow import GAPS
-from poscod.cli._columns import Rows, Table, listed
+from poscod.cli._columns import Block, Table, listed
 from poscod.exceptions import InvalidInputError
 from poscod.persist import ModelFileError
 
@@ -194,7 +194,7 @@ class Inputs:
                 f"{f' (is it {near!r} there?)' if near else ''}{instead}."
             )
 
-    def rows(self, block: Rows) -> Any:
+    def rows(self, block: Block) -> Any:
         """Return the input of a model for a block of rows: a matrix, a data frame, or `Activations` with an outside classifier."""
         if self.frame:
             return _frame(block, self.features)
@@ -217,7 +217,7 @@ class Inputs:
             return replace(self, n_features=width, n_logits=rows.n_classes)
         return replace(self, n_features=rows.shape[1])
 
-    def _matrix(self, block: Rows, names: Sequence[str], width: int, what: str) -> NDArray[Any]:
+    def _matrix(self, block: Block, names: Sequence[str], width: int, what: str) -> NDArray[Any]:
         matrix = block.matrix(names)
         if width and matrix.shape[1] != width:
             raise InvalidInputError(
@@ -257,7 +257,7 @@ class Inputs:
         return np.asarray(self.classes)[labels] if self.classes else labels
 
 
-def _frame(block: Rows, names: Sequence[str]) -> Any:
+def _frame(block: Block, names: Sequence[str]) -> Any:
     """Return columns as a data frame, gaps as NaN or None; an empty or NA cell of a CSV file is a gap among texts, too."""
     pandas = require("pandas", extra="files", feature="Reading rows for a model that was fitted on a data frame")
     columns: dict[str, Any] = {}
@@ -304,7 +304,7 @@ def _class_names(logits: Sequence[str], pattern: str | None) -> tuple[str, ...]:
     return tuple(name[start:] for name in logits)
 
 
-def _labels(rows: Rows, name: str) -> NDArray[Any]:
+def _labels(rows: Block, name: str) -> NDArray[Any]:
     """Check a column of labels: whole numbers, truth values or texts without gaps."""
     values = rows[name]
     what = f"column '{name}' of {rows.source}"
@@ -329,7 +329,7 @@ def _labels(rows: Rows, name: str) -> NDArray[Any]:
     raise InvalidInputError(f"{what} must hold classes (whole numbers or texts), got {values.dtype}.")
 
 
-def _log_probabilities(values: NDArray[Any], block: Rows) -> NDArray[Any]:
+def _log_probabilities(values: NDArray[Any], block: Block) -> NDArray[Any]:
     """Return log p, after checking that the rows are probabilities."""
     total = values.sum(axis=1)
     wrong = (values < 0).any(axis=1) | (np.abs(total - 1.0) > _SUM_TOLERANCE)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._files import replacing
-from poscod.cli._columns import Rows
+from poscod.cli._columns import Block
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._inputs import Inputs
 from poscod.cli._models import add_model_options, load_model
@@ -40,7 +40,7 @@ EXAMPLES = (
 )
 
 BLOCK = 16384
-"""Rows that are counted at a time."""
+"""Block that are counted at a time."""
 _SHOWN = 20
 _COLUMNS = [field.name for field in fields(Decisions)]
 _OPTIONS = {"window": "--window", "ood_limit": "--ood-limit", "level": "--level", "false_alarm": "--false-alarm"}
@@ -175,7 +175,7 @@ def _monitor(args: argparse.Namespace, model: Any, inputs: Inputs) -> tuple[Moni
     return Monitor(reference, **given), []
 
 
-def _decided(args: argparse.Namespace, table: Table, inputs: Inputs, model: Any) -> Iterator[tuple[Rows, Decisions]]:
+def _decided(args: argparse.Namespace, table: Table, inputs: Inputs, model: Any) -> Iterator[tuple[Block, Decisions]]:
     """Read the log in blocks, with the decisions it holds or those of the model."""
     extra = [name for name in (args.time, args.label) if name]
     table.need(extra)
@@ -189,7 +189,7 @@ def _decided(args: argparse.Namespace, table: Table, inputs: Inputs, model: Any)
         yield block, model.decide(inputs.rows(block))
 
 
-def _read_decisions(block: Rows, named: dict[str, str], inputs: Inputs) -> Decisions:
+def _read_decisions(block: Block, named: dict[str, str], inputs: Inputs) -> Decisions:
     columns = {name: block[column] for name, column in named.items()}
     for name in ("risk", "log_ratio", "score"):
         if columns[name].dtype.kind not in "fiu":

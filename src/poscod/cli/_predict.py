@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
         for block in table.chunks(BLOCK, list(dict.fromkeys([*kept, *inputs.names]))):
             decisions = model.decide(inputs.rows(block))
             added = decision_columns(decisions, inputs, model.reject_label)
-            file.write({**{name: block.raw(name) for name in kept}, **{args.prefix + k: v for k, v in added.items()}})
+            file.write({**{name: block.table[name] for name in kept}, **{args.prefix + k: v for k, v in added.items()}})
             reasons.update(decisions.reason.tolist())
             advance(block.n_rows)
     return _tell(args, console, reasons)
