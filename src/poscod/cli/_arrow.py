@@ -75,6 +75,8 @@ def open_ipc(path: Path, files: list[Path], whole: bool) -> Table:
 class CsvTable(Table):
     """CSV files with a header line. `whole` keeps the rows of the first pass: nothing is parsed twice."""
 
+    gaps = frozenset({None, *GAPS})
+
     def __init__(self, path: Path, files: list[Path], whole: bool) -> None:
         self._files = files
         self._kept: list[Any] | None = None

@@ -8,7 +8,7 @@ only passed on loses nothing; ``block[name]`` is a numpy array. Gaps among numbe
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from poscod._optional import require
 from poscod._validation import nearest
 from poscod.exceptions import InvalidInputError
+from poscod.model import listed
 
 KINDS: dict[str, str] = {
     "number": "one number per row",
@@ -44,7 +45,7 @@ class Column(NamedTuple):
 
 
 class Block(Mapping[str, NDArray[Any]]):
-    """Consecutive rows of a table: a mapping from names of columns to numpy arrays.
+    """Consecutive rows of a table: a mapping from names of columns to numpy arrays. `gaps` are the values that mean none among texts.
 
     Examples
     --------
@@ -53,8 +54,10 @@ class Block(Mapping[str, NDArray[Any]]):
     (2, ['a', 'b'], [0.5, nan])
     """
 
-    def __init__(self, table: Any, source: str | Path = "the table", start: int = 0) -> None:
-        self.table, self.source, self.start = table, source, start
+    def __init__(
+        self, table: Any, source: str | Path = "the table", start: int = 0, gaps: Container[Any] = (None,)
+    ) -> None:
+        self.table, self.source, self.start, self.gaps = table, source, start, gaps
         self.n_rows: int = table.num_rows
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -69,14 +72,6 @@ class Block(Mapping[str, NDArray[Any]]):
     def finite(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
         """Return columns of finite numbers, or say which cell is none."""
         return {name: self._finite(name) for name in names}
-
-    def matrix(self, names: Iterable[str]) -> NDArray[Any]:
-        """Return columns side by side as finite numbers."""
-        parts = [part.reshape(self.n_rows, -1) for part in self.finite(names).values()]
-        if not parts:
-            return np.zeros((self.n_rows, 0))
-        small = all(part.dtype in (np.float16, np.float32) for part in parts)
-        return np.concatenate(parts, axis=1, dtype=np.float32 if small else np.float64)
 
     def _finite(self, name: str) -> NDArray[Any]:
         values = self[name]
@@ -94,13 +89,10 @@ class Block(Mapping[str, NDArray[Any]]):
         return f"column '{name}' of {self.source}"
 
 
-def Rows(columns: Mapping[str, Any], n_rows: int, source: str | Path = "the table", start: int = 0) -> Block:
-    """Return a block of columns."""
-    return Block(arrow().table({name: to_arrow(values, name) for name, values in columns.items()}), source, start)
-
-
 class Table:
     """A table opened for reading, see `poscod.cli._tables.open_table`: its columns in order; `n_rows` is None where only reading tells."""
+
+    gaps: Container[Any] = (None,)
 
     def __init__(self, path: Path, columns: Sequence[Column], n_rows: int | None) -> None:
         self.path, self.n_rows = path, n_rows
@@ -118,13 +110,13 @@ class Table:
         """Iterate over consecutive blocks of at most `rows` rows, so that memory stays bounded."""
         start = 0
         for table in _rechunk(self._batches(rows, self.need(self.columns if columns is None else columns)), rows):
-            yield Block(table, self.path, start)
+            yield Block(table, self.path, start, self.gaps)
             start += table.num_rows
 
     def read(self, columns: Iterable[str] | None = None) -> Block:
         """Return all rows at once."""
         batches = self._batches(65536, self.need(self.columns if columns is None else columns))
-        return Block(_joined(list(batches)), self.path)
+        return Block(_joined(list(batches)), self.path, gaps=self.gaps)
 
     def need(self, names: Iterable[str]) -> list[str]:
         """Return the names as a list, or say which of them the file lacks."""
@@ -172,18 +164,6 @@ def _joined(batches: list[Any]) -> Any:
     pa = arrow()
     # Files of one folder may hold whole numbers here and others there.
     return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive")
-
-
-def listed(names: Any, most: int = 8) -> str:
-    """Return names for a message, the first few of them.
-
-    Examples
-    --------
-    >>> listed(["a", "b", "c"], most=2)
-    "'a', 'b' and 1 more"
-    """
-    names = [f"'{name}'" for name in names]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def arrow_kind(kind: Any) -> tuple[str, int | None]:
