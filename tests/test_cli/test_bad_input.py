@@ -145,7 +145,7 @@ BAD = {
     "folder as a table": (
         lambda f: (f / "d.csv").mkdir(),
         ["fit", "d.csv", *FIT[2:]],
-        "cannot use d.csv: is a directory",
+        "d.csv is a folder, and must hold files of one format .* got none",
     ),
     "unknown extension": (
         lambda f: (f / "a.xlsx").write_text("x"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,15 @@ import numpy as np
 
 from poscod._optional import require
 from poscod._validation import check_choice
-from poscod.cli._arrow import arrow, sentences
-from poscod.cli._columns import Column, Rows, Table, arrow_kind
+from poscod.cli._arrow import sentences
+from poscod.cli._columns import Block, Column, Table, arrow, arrow_kind
 from poscod.cli._console import Console
 from poscod.cli._fresh import read_fresh
-from poscod.cli._inputs import Inputs
+from poscod.cli._inputs import measured, rows_of
 from poscod.cli._rules import compare_rules
 from poscod.cli._tables import FORMATS
-from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.ratio import CorrectedSigmoid
+from poscod.model import POSCOD, Schema
 
 ENGINES: dict[str, str] = {"memory": "this process", "dask": "a Dask cluster"}
 """Where a command computes."""
@@ -103,22 +102,22 @@ class FrameTable(Table):
         super().__init__(Path(path), columns, None)
         self._source, self._cluster = path, cluster
 
-    def read(self, columns: Sequence[str] | None = None) -> Rows:
+    def read(self, columns: Iterable[str] | None = None) -> Block:
         """Bring some columns of all rows here, such as the labels."""
         names = self.need(self.columns if columns is None else columns)
         parts = self._cluster.collect(self.frame[names].to_delayed(), "columns")
-        values = {name: np.concatenate([part[name].to_numpy() for part in parts]) for name in names}
-        return Rows(values, sum(len(part) for part in parts), self.path)
+        pandas = require("pandas", extra="dask", feature="--engine dask")
+        return _block(pandas.concat(parts), names, str(self.path))
 
-    def rows(self, inputs: Inputs) -> Any:
+    def rows(self, schema: Schema) -> Any:
         """Return the input of a model in chunks: matrices, or `Activations` with an outside classifier."""
         from poscod.backends.dask._chunks import Chunks, counted
 
-        inputs.check(self)
+        schema.check(self.columns, self.path)
         dask = require("dask", extra="dask", feature="--engine dask")
         # Arrow columns: a list of each row would become an object. All at once: of another selection Dask may make other parts.
         frame = require("dask.dataframe", extra="dask", feature="--engine dask").read_parquet(
-            self._source, columns=list(dict.fromkeys(inputs.names)), dtype_backend="pyarrow"
+            self._source, columns=list(dict.fromkeys(schema.names)), dtype_backend="pyarrow"
         )
         every = tuple(frame.to_delayed())
         counts = counted(every, str(self.path), self._cluster)
@@ -127,10 +126,10 @@ class FrameTable(Table):
         if not parts:
             raise InvalidInputError(f"{self.path} has no rows: it needs at least one.")
         none = dask.delayed(_no_rows, pure=False)
-        like = self._cluster.collect([none(parts[0], dask.delayed(inputs, traverse=False), str(self.path))], "columns")[
+        like = self._cluster.collect([none(parts[0], dask.delayed(schema, traverse=False), str(self.path))], "columns")[
             0
         ]
-        shared = dask.delayed((inputs.measured(like), str(self.path)), pure=False, traverse=False)
+        shared = dask.delayed((measured(schema, like), str(self.path)), pure=False, traverse=False)
         read = dask.delayed(_read_part, pure=False)
         starts = np.cumsum([0, *lengths]).tolist()
         made = tuple(read(part, shared, start) for part, start in zip(parts, starts, strict=False))
@@ -150,52 +149,43 @@ def _kind(dtype: Any) -> str:
     return {"f": "number", "i": "number", "u": "number", "b": "bool"}.get(str(getattr(dtype, "kind", "O")), "text")
 
 
-def _block(frame: Any, names: Sequence[str], source: str, start: int = 0) -> Rows:
+def _block(frame: Any, names: Sequence[str], source: str, start: int = 0) -> Block:
     """Return columns of a pandas frame as a block of a table."""
-    return Rows({name: _values(frame[name]) for name in names}, len(frame), source, start)
+    return Block(arrow().Table.from_pandas(frame[list(dict.fromkeys(names))], preserve_index=False), source, start)
 
 
-def _values(column: Any) -> Any:
-    if getattr(column.dtype, "kind", "O") in "fiub" and isinstance(column.dtype, np.dtype):
-        return column.to_numpy()
-    values = arrow().array(column, from_pandas=True)
-    return values.combine_chunks() if hasattr(values, "num_chunks") else values
+def _no_rows(frame: Any, schema: Schema, source: str) -> Any:
+    return rows_of(schema, _block(frame[:1], schema.names, source))[:0]
 
 
-def _no_rows(frame: Any, inputs: Inputs, source: str) -> Any:
-    return inputs.rows(_block(frame[:1], inputs.names, source))[:0]
-
-
-def _read_part(frame: Any, shared: tuple[Inputs, str], start: int) -> Any:
-    inputs, source = shared
-    return inputs.rows(_block(frame, inputs.names, source, start))
+def _read_part(frame: Any, shared: tuple[Schema, str], start: int) -> Any:
+    schema, source = shared
+    return rows_of(schema, _block(frame, schema.names, source, start))
 
 
 def fit_on_dask(
-    args: argparse.Namespace, model: Any, inputs: Inputs, tables: tuple[FrameTable, FrameTable], y: Any, cluster: Any
-) -> tuple[POSCOD, Inputs, int]:
-    """Fit a model on Dask tables."""
+    args: argparse.Namespace, model: Any, schema: Schema, tables: tuple[FrameTable, FrameTable], y: Any, cluster: Any
+) -> tuple[POSCOD, int]:
+    """Fit a model on Dask tables; return it, with its columns, and the number of unlabeled rows."""
     from poscod.backends.dask import fit
 
-    if args.ratio == "linear":
-        # Choosing a penalty by folds needs the rows in one memory; so many rows need none.
-        model = model.set_params(ratio=CorrectedSigmoid("paper"))
-    X = tables[0].rows(inputs)
-    inputs = inputs.measured(X.like)
-    traffic = tables[1].rows(inputs)
-    return fit(model, X, y, traffic, cluster=cluster, sample_rows=args.sample_rows), inputs, len(traffic)
+    X = tables[0].rows(schema)
+    schema = measured(schema, X.like)
+    traffic = tables[1].rows(schema)
+    fitted = fit(model, X, y, traffic, cluster=cluster, sample_rows=args.sample_rows)
+    return fitted.with_schema(schema), len(traffic)
 
 
 def predict_on_dask(
-    model: POSCOD, table: FrameTable, inputs: Inputs, kept: list[str], args: argparse.Namespace, columns_of: Any
+    model: POSCOD, table: FrameTable, schema: Schema, kept: list[str], args: argparse.Namespace, columns_of: Any
 ) -> Counter[str]:
     """Decide on the rows of a Dask table and write a folder of Parquet files."""
     from poscod.backends.dask._decide import decider, write_parquet
 
     dask = require("dask", extra="dask", feature="--engine dask")
     source = f"a chunk of {table.path}"
-    shared = dask.delayed((decider(model), inputs, kept, args.prefix, columns_of, source), pure=False, traverse=False)
-    sample = table.frame._meta_nonempty[list(dict.fromkeys([*kept, *inputs.names]))]
+    shared = dask.delayed((decider(model), schema, kept, args.prefix, columns_of, source), pure=False, traverse=False)
+    sample = table.frame._meta_nonempty[list(dict.fromkeys([*kept, *schema.names]))]
     lazy = table.frame[list(sample.columns)].map_partitions(
         _decide_part, shared, meta=sample[:0], enforce_metadata=False
     )
@@ -209,23 +199,23 @@ def evaluate_on_dask(
     from poscod.backends.dask import _evaluate
 
     fresh = read_fresh(
-        args, model, opener=lambda path: FrameTable(path, cluster), reader=lambda inputs, table: table.rows(inputs)
+        args, model, opener=lambda path: FrameTable(path, cluster), reader=lambda schema, table: table.rows(schema)
     )
     rows, y = fresh.rows, fresh.y
     sample = _evaluate.read_chunks(model, rows, y, cluster, pi=args.pi, level=args.level)
-    rules = compare_rules(model, sample, measure=_evaluate.measure_rule, areas=_evaluate.areas)
+    rules = compare_rules(sample, measure=_evaluate.measure_rule, areas=_evaluate.areas)
     found = None
-    if "unlabelled" in rows:
-        found = _evaluate.check_ratio_chunks(model, rows["id"], y, rows["unlabelled"], cluster, level=args.level)
+    if "unlabeled" in rows:
+        found = _evaluate.check_ratio_chunks(model, rows["id"], y, rows["unlabeled"], cluster, level=args.level)
     return model, sample, rules, found
 
 
 def _decide_part(frame: Any, shared: tuple[Any, ...]) -> Any:
     """Decide on one chunk; the order and the index of the rows stay."""
-    model, inputs, kept, prefix, columns_of, source = shared
+    model, schema, kept, prefix, columns_of, source = shared
     if not len(frame):
         return frame[kept].assign(**{f"{prefix}reason": ""})
-    added = columns_of(model.decide(inputs.rows(_block(frame, inputs.names, source))), inputs, model.reject_label)
+    added = columns_of(model.decide(rows_of(schema, _block(frame, schema.names, source))), schema, model.reject_label)
     pandas = require("pandas", extra="dask", feature="--engine dask")
     named = {prefix + name: values for name, values in added.items()}
     return pandas.concat([frame[kept], pandas.DataFrame(named, index=frame.index)], axis=1)
