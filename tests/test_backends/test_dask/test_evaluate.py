@@ -117,10 +117,10 @@ def lazy(rows):
 def test_rules_and_findings_are_those_of_rows_in_memory(model, rows, lazy, monkeypatch):
     X, y, ood, traffic = rows
     here, there = read_sample(model, X, y, ood, traffic), read_chunks(model, lazy, y, Passes())
-    assert there.sizes == there.sample.sizes == here.sizes == {"id": 401, "ood": 230, "unlabeled": 350}
-    np.testing.assert_array_equal(there.sample.loss, here.loss)
+    assert there.sizes == here.sizes == {"id": 401, "ood": 230, "unlabeled": 350}
+    np.testing.assert_array_equal(there.loss, here.loss)
     for name, decisions in here.groups.items():
-        np.testing.assert_allclose(there.sample.groups[name].score, decisions.score, rtol=1e-12)
+        np.testing.assert_allclose(there.groups[name].score, decisions.score, rtol=1e-12)
     rules = rules_of(here)
     assert list(there.measured) == [rule.name for rule in rules] == ["poscod", "risk", "ratio", "sirc"]
     for rule in rules:
@@ -136,20 +136,20 @@ def test_counts_are_of_all_rows_and_only_the_share_comes_from_a_sample(model, ro
     X, y, ood, traffic = rows
     whole = model.evaluate_unlabeled(X, y, traffic)
     found = read_chunks(model, lazy, y, Passes(), most=120)
-    assert found.sample.sizes == {"id": 120, "ood": 120, "unlabeled": 120}
-    assert found.sizes["id"] == 401
+    assert {name: len(rows) for name, rows in found.groups.items()} == {"id": 120, "ood": 120, "unlabeled": 120}
+    assert found.sizes == {"id": 401, "ood": 230, "unlabeled": 350}
     part = found.measured["poscod"]
     assert part.with_ood == model.evaluate(X, y, ood)
     assert part.without.accepted == whole.accepted
     assert part.without.tpr == whole.tpr
     # The share is that of the sample: of its own log-ratios, and with the wider interval of fewer rows.
-    groups = found.sample.groups
+    groups = found.groups
     assert part.without.ood_prior == estimate_share(groups["id"].log_ratio, groups["unlabeled"].log_ratio, 0.95)
     assert part.without.ood_prior.estimate == pytest.approx(whole.ood_prior.estimate, abs=0.15)
     assert part.without.ood_prior != whole.ood_prior
     decisions, loss = judge(model, X, y)
     pairs = set(zip(decisions.score.round(9), loss, strict=True))
-    assert set(zip(groups["id"].score.round(9), found.sample.loss, strict=True)) <= pairs
+    assert set(zip(groups["id"].score.round(9), found.loss, strict=True)) <= pairs
 
 
 def test_bad_input_is_refused_in_a_sentence(model, rows):

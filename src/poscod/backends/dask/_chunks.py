@@ -8,7 +8,7 @@ the number it would have in memory. Nothing is read until a pass runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,17 +58,20 @@ class Chunks:
         """Number of the first row of each chunk."""
         return np.cumsum([0, *self.lengths[:-1]], dtype=np.intp)
 
-    def map(self, function: Callable[..., Any], *arguments: Any, each: Sequence[Sequence[Any]] = ()) -> Chunks:
+    def map(
+        self, function: Callable[..., Any], *arguments: Any, each: Sequence[Sequence[Any]] = (), like: Any = None
+    ) -> Chunks:
         """Return ``function(rows, *arguments)`` of every chunk; a sequence in `each` holds one argument per chunk, which come before the others."""
         call, shared = dask().delayed(_apply, pure=False), dask().delayed((function, arguments), traverse=False)
-        return replace(self, parts=tuple(call(shared, *own) for own in zip(self.parts, *each, strict=True)), like=None)
+        parts = tuple(call(shared, *own) for own in zip(self.parts, *each, strict=True))
+        return Chunks(parts, self.lengths, like)
 
     def pick(self, rows: Indices) -> Chunks:
         """Return the rows of these increasing numbers."""
         found = [(i, inside) for i, inside in enumerate(self.cut(rows)) if len(inside)]
         chosen = send([_packed(inside, self.lengths[i]) for i, inside in found])
         some = Chunks(tuple(self.parts[i] for i, _ in found), tuple(len(inside) for _, inside in found))
-        return replace(some.map(_picked, each=(chosen,)), like=self.like)
+        return some.map(_picked, each=(chosen,), like=self.like)
 
     def cut(self, rows: Indices) -> list[Indices]:
         """Return the numbers within each chunk of increasing row numbers."""
@@ -124,8 +127,8 @@ def counted(parts: Sequence[Any], like: Any, name: str, passes: Passes, lengths:
         lengths = passes.collect([count(part) for part in parts], f"rows of {name}")
     kept = [(part, int(n)) for part, n in zip(parts, lengths, strict=True) if n]
     if not kept:
-        raise InvalidInputError(f"{name} must have at least one row, got none.")
-    return Chunks(*zip(*kept, strict=True), like)
+        raise InvalidInputError("{parameter} must have at least one row, got none.", parameter=name)
+    return Chunks(tuple(part for part, _ in kept), tuple(n for _, n in kept), like)
 
 
 def send(values: Sequence[Any]) -> tuple[Any, ...]:
@@ -166,7 +169,7 @@ def _picked(rows: Any, chosen: NDArray[Any]) -> Any:
 def _network_chunks(X: DaskActivations, name: str, passes: Passes) -> Chunks:
     logits = as_chunks(X.logits, f"{name}.logits", passes)
     if X.features is None:
-        return replace(logits.map(_network, None, X.table), like=_network(logits.like, None, X.table))
+        return logits.map(_network, None, X.table, like=_network(logits.like, None, X.table))
     features = as_chunks(X.features, f"{name}.features", passes)
     if features.lengths != logits.lengths:
         raise InvalidInputError(
@@ -174,7 +177,7 @@ def _network_chunks(X: DaskActivations, name: str, passes: Passes) -> Chunks:
             f"{logits.lengths}: rechunk one of them."
         )
     like = _network(logits.like, features.like, X.table)
-    return replace(logits.map(_network, X.table, each=(features.parts,)), like=like)
+    return logits.map(_network, X.table, each=(features.parts,), like=like)
 
 
 def _network(logits: Any, features: Any, table: bool) -> Activations:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,22 +125,25 @@ def evaluate_unlabeled(
     return found
 
 
-class Fresh(NamedTuple):
-    """Fresh rows in chunks after a pass over them.
+@dataclass(frozen=True, eq=False)
+class ChunkedSample(Sample):
+    """A uniform sample of fresh rows in chunks, and what was counted on all of them.
 
-    Attributes
+    Parameters
     ----------
-    sample : Sample
-        Decisions on a uniform sample of each group of rows.
-    sizes : dict of str to int
+    rows : dict of str to int
         Rows of each group.
     measured : dict of str to Measured
         What each rule achieves on all rows, by the name of the rule.
     """
 
-    sample: Sample
-    sizes: dict[str, int]
+    rows: dict[str, int]
     measured: dict[str, Measured]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Rows of each group: all of them."""
+        return self.rows
 
 
 def read_chunks(
@@ -152,7 +156,7 @@ def read_chunks(
     level: float = 0.95,
     rules: Sequence[Competitor] | None = None,
     most: int = SAMPLE_ROWS,
-) -> Fresh:
+) -> ChunkedSample:
     """Decide once on every group of rows, on the workers, and measure a model's own rule and its rivals."""
     sample = sample_of(model, {}, np.zeros(0), pi=pi, level=level)
     rules = rules_of(sample) if rules is None else rules
@@ -177,7 +181,7 @@ def read_chunks(
             name: functools.reduce(operator.add, [part.tallies[i] for part in parts]) for name, parts in seen.items()
         }
         measured[rule.name] = measured_of(tallies, sample)
-    return Fresh(sample, {name: len(chunks) for name, chunks in rows.items()}, measured)
+    return ChunkedSample(**vars(sample), rows={name: len(chunks) for name, chunks in rows.items()}, measured=measured)
 
 
 def check_ratio_chunks(

@@ -113,8 +113,10 @@ def check_sampled(ratio: Any, sample_rows: int | None) -> None:
         check_count(sample_rows, "sample_rows")
     elif not is_linear(ratio):
         raise InvalidInputError(
-            f"{ratio!r} needs its rows in memory, and only CorrectedSigmoid(recipe='paper') is a sum over rows: use that, or pass "
-            "sample_rows to fit this one on a random sample."
+            "{got} needs its rows in memory, and only CorrectedSigmoid(recipe='paper') is a sum over rows: use that, or pass "
+            "{sample_rows} to fit this one on a random sample.",
+            parameter="ratio",
+            got=repr(ratio),
         )
 
 
