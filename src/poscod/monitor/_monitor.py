@@ -24,7 +24,7 @@ from poscod.monitor._assess import facts, sequential
 from poscod.monitor._findings import SEVERITIES, Finding
 from poscod.monitor._ledger import Ledger
 from poscod.monitor._partitions import Counts, missing
-from poscod.monitor._reference import Reference
+from poscod.monitor._reference import Reference, reading
 from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.monitor._times import check_width, window_index, window_start
 from poscod.monitor._watch import Watch, watches
@@ -212,7 +212,7 @@ class Monitor:
         origin = int(window_index(self.reference.created, 1, self.width)[0]) if self.width.clock else 0
         found = [
             *sequential(self._ledger, self._watches, self.width, origin, self.ood_limit),
-            *facts(self._ledger, self.reference, self.width, self.max_age),
+            *facts(self._ledger, self.width, self.max_age),
         ]
         return sorted(found, key=lambda finding: (-SEVERITIES[finding.severity], finding.code))
 
@@ -315,23 +315,14 @@ class Monitor:
         -------
         monitor : Monitor
         """
-        if not isinstance(state, dict) or state.get("schema") != SCHEMA:
-            found = state.get("schema") if isinstance(state, dict) else type(state).__name__
-            raise InvalidInputError(
-                f"The state must have schema {SCHEMA}, got {found!r}: it is not a monitor's or of another version."
-            )
-        if state.get("reference") != reference.fingerprint:
-            raise InvalidInputError(
-                "The state was counted with another reference: read it with that one, or start a new state for a new model."
-            )
-        try:
+        with reading("state", state, SCHEMA, "begin a new one"):
+            if state["reference"] != reference.fingerprint:
+                raise InvalidInputError(
+                    "The state was counted with another reference: read it with that one, or start a new state for a new model."
+                )
             out = cls(reference, **{name: state[name] for name in _PARAMETERS})
             out.workers = {str(worker) for worker in state["workers"]}
             out._ledger.read(state)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            if isinstance(error, InvalidInputError):
-                raise
-            raise InvalidInputError(f"The state is damaged ({type(error).__name__}: {error}).") from None
         return out
 
     @cached_property

@@ -12,13 +12,16 @@ import datetime
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
+from poscod._json import plain
 from poscod._validation import Floats, check_count, check_number
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
@@ -31,13 +34,6 @@ from poscod.selector import unlabeled_fpr
 
 SCHEMA = 2
 """Number of the format of references; a reader refuses other numbers."""
-SOURCES: dict[str, str] = {
-    "ood": "clean OOD rows",
-    "unlabeled": "fresh unlabeled rows",
-    "fit": "the unlabeled rows that fitted the ratio: they look slightly more OOD to it than fresh rows do",
-    "none": "nothing: FPR is unknown, every OOD share is a lower bound",
-}
-"""Where the knowledge of OOD inputs comes from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,19 +300,9 @@ class Reference:
         -------
         data : dict
         """
-        return {
-            "schema": SCHEMA,
-            "rule": self.rule,
-            "classes": self.cells.classes,
-            "edges": {name: getattr(self.cells, name).tolist() for name in ("score", "ratio", "risk")},
-            "id": {name: counts.tolist() for name, counts in self.id_counts.items()},
-            "mixed": {name: counts.tolist() for name, counts in self.mixed_counts.items()},
-            "prior": list(self.prior),
-            "source": self.source,
-            "loss": self.loss if isinstance(self.loss, str) else [list(row) for row in self.loss],
-            "losses": [[value, times] for value, times in sorted(self.loss_counts.items())],
-            "created": self.created,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        document: dict[str, Any] = plain({"schema": SCHEMA, **values})
+        return document
 
     @classmethod
     def from_dict(cls, data: Any) -> Reference:
@@ -330,37 +316,42 @@ class Reference:
         -------
         reference : Reference
         """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise InvalidInputError(
-                f"The reference must have schema {SCHEMA}, got {found!r}: make it again with this version, and begin a new state with it. "
-                "Earlier ones do not say which rule they belong to."
-            )
-        try:
-            rule, loss = data["rule"], data["loss"]
-            edges = {name: np.asarray(data["edges"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
-            cells = Cells(classes=list(data["classes"]), threshold=float(rule["threshold"]), **edges)
+        advice = "make it again with this version, and begin a new state with it: earlier ones do not know their rule"
+        with reading("reference", data, SCHEMA, advice):
+            edges = {name: np.asarray(data["cells"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
+            threshold, loss = float(data["rule"]["threshold"]), data["loss"]
+            cells = Cells(classes=list(data["cells"]["classes"]), threshold=threshold, **edges)
             known, mixed = (
                 {name: read_counts(data[side][name], len(place)) for name, place in rejected(cells).items()}
-                for side in ("id", "mixed")
+                for side in ("id_counts", "mixed_counts")
             )
             reference = cls(
                 cells,
                 known,
                 mixed,
-                Interval(*(float(v) for v in data["prior"])),
+                Interval(**{key: float(value) for key, value in data["prior"].items()}),
                 str(data["source"]),
-                rule,
+                data["rule"],
                 loss if isinstance(loss, str) else tuple(tuple(row) for row in loss),
-                {float(value): int(times) for value, times in data["losses"]},
+                {float(value): int(times) for value, times in data["loss_counts"].items()},
                 str(data["created"]),
             )
             _ = reference.tpr_promised
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InvalidInputError(
-                f"The reference is damaged ({type(error).__name__}: {error}): make it again."
-            ) from None
         return reference
+
+
+@contextmanager
+def reading(what: str, data: Any, schema: int, advice: str) -> Iterator[None]:
+    """Refuse documents of another format, and those that turn out to be damaged while they are read."""
+    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if found != schema:
+        raise InvalidInputError(f"The {what} must have schema {schema}, got {found!r}: {advice}.")
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"The {what} is damaged ({type(error).__name__}: {error}): {advice}.") from None
 
 
 def read_counts(values: Any, length: int) -> Counts:

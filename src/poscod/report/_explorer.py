@@ -8,7 +8,6 @@ rank of the threshold among the calibration scores is given, not computed in the
 from __future__ import annotations
 
 import base64
-import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from poscod.exceptions import InfeasibleProblemError
 from poscod.metrics import required, rounding_of
 from poscod.model import Sample, required_tpr
 from poscod.problem import ScodProblem
-from poscod.selector import guaranteed_rank, normal_quantile, solve, tpr_rank
+from poscod.selector import guaranteed_rank, normal_quantile, tpr_rank
 
 SCALES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Factors of the loss that the page offers."""
@@ -31,14 +30,15 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
     problem, rows, weight = sample.rule.problem, sample.calibration, sample.calibration.weight
     known, start = rows.known(problem.loss), ScodProblem(problem.alpha, required_tpr(sample), problem.loss)
     targets = _with(tpr_positions(), start.tpr_min)
-    groups = {"calibration": {"risk": known.risk, "log_ratio": known.log_ratio}}
-    if weight is not None:
-        groups["calibration"]["weight"] = weight
-    for name, decisions in sample.groups.items():
-        groups[name] = {"risk": decisions.risk, "log_ratio": decisions.log_ratio}
-    groups["id"]["loss"] = sample.loss
+    # Budgets, bounds and other problems have no place on the sliders, nor has a rule of more rows (a cluster's) or of a shared guarantee.
+    own = problem == start and sample.rule.rows == len(rows) and getattr(sample.rule.promise, "rules", 0) == 1
+    more = {"calibration": {} if weight is None else {"weight": weight}, "id": {"loss": sample.loss}}
+    groups = {
+        name: {"risk": part.risk, "log_ratio": part.log_ratio, **more.get(name, {})}
+        for name, part in {"calibration": known, **sample.groups}.items()
+    }
     return {
-        "own": _is_own(sample, start),
+        "own": own,
         "alpha": _slider(_with(np.arange(101) / 100.0, start.alpha), start.alpha),
         "tpr_min": _slider(targets, start.tpr_min),
         "scale": _slider(np.array(SCALES), 1.0),
@@ -50,18 +50,6 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
             name: _embed(columns, None if name == "calibration" else max_points) for name, columns in groups.items()
         },
     }
-
-
-def _is_own(sample: Sample, start: ScodProblem) -> bool:
-    """Tell whether the sliders start at the model's own rule; budgets, bounds and other problems have no place on them."""
-    if sample.rule.problem != start:
-        return False
-    try:
-        threshold = solve(start, sample.calibration, delta=sample.delta).threshold
-    except InfeasibleProblemError:
-        return False
-    # A model may come from a machine that rounds otherwise; one of a cluster keeps only a part of its rows.
-    return math.isclose(threshold, sample.rule.threshold, rel_tol=1e-9)
 
 
 def tpr_positions() -> Floats:
