@@ -11,7 +11,7 @@ from poscod import POSCOD
 from poscod._comparison import RULES, read_sample, rule_at, rules_of
 from poscod.exceptions import InvalidInputError
 from poscod.plot import (
-    DISPLAYS,
+    RULE_NAMES,
     Display,
     PlaneDisplay,
     RejectionDisplay,
@@ -24,6 +24,13 @@ from poscod.theory import GaussianWorld
 
 WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]], [[3.0, 4.0]])
 LEVEL = 0.9
+DISPLAYS = {
+    "curves": RiskCurveDisplay,
+    "distributions": ScoreDistributionDisplay,
+    "plane": PlaneDisplay,
+    "rejections": RejectionDisplay,
+    "reliability": ReliabilityDisplay,
+}
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +55,15 @@ def made(case):
         "curves": RiskCurveDisplay.from_estimator(model, X, y, ood, tpr_min=[0.5, 0.9], level=LEVEL),
         "distributions": ScoreDistributionDisplay.from_estimator(model, X, y, ood, traffic, n_bins=7),
         "plane": PlaneDisplay.from_estimator(model, X, y, ood, traffic, max_points=100),
-        "rejections": RejectionDisplay.from_estimator(model, X, y),
+        "rejections": RejectionDisplay.from_estimator(model, X, y, ood),
         "reliability": ReliabilityDisplay.from_estimator(model, X, y, n_bins=5),
     }
 
 
 def test_all_displays_are_tested(made):
-    assert len(DISPLAYS) >= 5
-    assert set(made) == set(DISPLAYS)
-    assert all(isinstance(made[name], kind) for name, kind in DISPLAYS.items())
+    assert set(DISPLAYS.values()) == set(Display.__subclasses__())
+    assert set(RULE_NAMES) == set(RULES)
+    assert all(type(made[name]) is kind for name, kind in DISPLAYS.items())
 
 
 @pytest.mark.parametrize("name", DISPLAYS)
@@ -182,16 +189,18 @@ def test_histograms_count_every_row(case, made):
 
 
 def test_rejections_add_up(case, made):
-    model, X, y, *_ = case
+    model, X, y, ood, _ = case
     frame = made["rejections"].frame()
-    decisions = model.decide(X)
-    for label in model.classes_:
-        mine = frame[frame["name"] == label].set_index("reason")["count"]
-        assert mine.sum() == np.sum(y == label)
-        assert mine["accepted"] == np.sum(decisions.accept[y == label])
-        assert mine["unfamiliar"] == np.sum(decisions.reason[y == label] == "unfamiliar")
-    with pytest.raises(InvalidInputError, match="one entry per decision"):
-        RejectionDisplay.from_decisions(decisions, y[:-1], model.classes_)
+    for group, rows in (("id", X), ("ood", ood)):
+        decisions = model.decide(rows)
+        truth = y if group == "id" else decisions.label
+        for label in model.classes_:
+            mine = frame[(frame["group"] == group) & (frame["name"] == label)].set_index("reason")
+            assert mine["count"].sum() == np.sum(truth == label)
+            assert mine["count"]["accepted"] == np.sum(decisions.accept[truth == label])
+            assert mine["count"]["unfamiliar"] == np.sum(decisions.reason[truth == label] == "unfamiliar")
+            rows_of_class = int(np.sum(truth == label))
+            assert mine["share"].sum(min_count=4) == pytest.approx(1.0 if rows_of_class else np.nan, nan_ok=True)
 
 
 def test_without_a_ratio_only_the_risk_competes(case):
@@ -206,6 +215,6 @@ def test_without_a_ratio_only_the_risk_competes(case):
 
 
 def test_options_are_checked(made):
-    for name, option in (("curves", "value"), ("distributions", "score")):
+    for name, option in (("curves", "value"), ("distributions", "score"), ("rejections", "group")):
         with pytest.raises(InvalidInputError, match=f"{option} must be one of"):
             made[name].plot(**{option: "nothing"})

@@ -9,6 +9,8 @@ so it is honest where TPR and FPR are close, where it grows to [0, 1].
 References
 ----------
 .. [1] E. C. Fieller, "Some Problems in Interval Estimation", JRSS B 16(2), 1954.
+.. [2] E. L. Korn, B. I. Graubard, "Confidence Intervals for Proportions with Small Expected Number of Positive Counts Estimated from
+   Survey Data", Survey Methodology 24(2), 1998.
 """
 
 from __future__ import annotations
@@ -17,14 +19,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import betaln, gammaln, log_ndtr, ndtri
+from scipy.special import betainc, ndtri
 
 from poscod._validation import Floats
 from poscod.metrics import Interval
 from poscod.monitor._partitions import Counts
 
-# Tails are summed exactly up to this many terms, from the short side; beyond, a normal law is exact enough.
-_TERMS = 400
 _GRID = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 240)])
 _EM_STEPS = 500
 # Weights are those of the likelihood at this pi or more: at pi = 0 they are unbounded, and one row decides.
@@ -67,9 +67,9 @@ def adjusted_count(
     Notes
     -----
     ``a = (1 - eta) T + eta A`` gives ``eta = (T - a) / (T - A)``; T, A and a are the shares accepted of ID rows, of the second
-    sample and of the window. The test of a given eta: the window's count is beta-binomial, with mean ``(1 - eta) T + eta A`` and
-    the variance ``(1 - eta)^2 T (1 - T) / m + eta^2 A (1 - A) / n`` of that mean from the two samples; each tail gets half of the
-    error. Without a second sample FPR = 0 is assumed for estimate and lower end, and the upper end is 1.
+    sample and of the window. The test of a given eta: the window's count is binomial with a share that varies, with mean ``(1 - eta) T +
+    eta A`` and the variance ``(1 - eta)^2 T (1 - T) / m + eta^2 A (1 - A) / n`` from the two samples; each tail gets half of the
+    error (Korn and Graubard's way). Without a second sample FPR = 0 is assumed for estimate and lower end, and the upper end is 1.
 
     Examples
     --------
@@ -207,35 +207,18 @@ def _inside(rate: float, rows: float) -> float:
 
 
 def _tails(k: Floats, n: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Return P(X <= k) and P(X >= k) for a beta-binomial X of given mean share and variance of that share."""
-    flip = 2.0 * k > n
-    x, mu = np.where(flip, n - k, k), np.where(flip, 1.0 - mean, mean)
-    below, above = np.empty(k.shape), np.empty(k.shape)
-    exact = x <= _TERMS
-    if exact.any():
-        i = np.arange(int(x[exact].max()) + 1)
-        size, share = n[exact, None], mu[exact, None]
-        # A share's law with this mean and variance; without variance it is so narrow that X is binomial.
-        strength = np.clip(share * (1.0 - share) / np.maximum(variance[exact, None], 1e-300) - 1.0, 1e-3, 1e9)
-        first, second = share * strength, (1.0 - share) * strength
-        room = np.maximum(size - i, 0.0)
-        log_pmf = (
-            gammaln(size + 1.0)
-            - gammaln(i + 1.0)
-            - gammaln(room + 1.0)
-            + betaln(i + first, room + second)
-            - betaln(first, second)
-        )
-        pmf = np.where(i <= x[exact, None], np.exp(log_pmf), 0.0)
-        total = pmf.sum(axis=1)
-        last = np.take_along_axis(pmf, x[exact].astype(int)[:, None], axis=1)[:, 0]
-        below[exact], above[exact] = np.minimum(total, 1.0), np.clip(1.0 - total + last, 0.0, 1.0)
-    rest = ~exact
-    if rest.any():
-        error = np.sqrt(n[rest] * mu[rest] * (1.0 - mu[rest]) + n[rest] ** 2 * variance[rest])
-        gap = x[rest] - n[rest] * mu[rest]
-        below[rest], above[rest] = np.exp(log_ndtr((gap + 0.5) / error)), np.exp(log_ndtr((0.5 - gap) / error))
-    return np.where(flip, above, below), np.where(flip, below, above)
+    """Return P(X <= k) and P(X >= k) for a count whose share has a mean and a variance of its own.
+
+    Notes
+    -----
+    Its variance is that of a binomial count times an effect; k and n are divided by it (Korn and Graubard [2]_), and the beta integral
+    that gives the binomial tails takes the quotients. Without variance of the share the tails are exact.
+    """
+    effect = 1.0 + np.maximum(n - 1.0, 0.0) * variance / (mean * (1.0 - mean))
+    k, rest = k / effect, (n - k) / effect
+    below = np.where(rest > 0.0, betainc(np.maximum(rest, 1e-300), k + 1.0, 1.0 - mean), 1.0)
+    above = np.where(k > 0.0, betainc(np.maximum(k, 1e-300), rest + 1.0, mean), 1.0)
+    return below, above
 
 
 def _bisect(reject: Any, shape: tuple[int, ...]) -> Floats:

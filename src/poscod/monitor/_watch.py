@@ -142,7 +142,7 @@ def _sets(reference: Reference, partition: str, sets: list[NDArray[np.bool_]], d
 def _tpr(reference: Reference, delta: float) -> list[Floats]:
     """Labelled ID rows rejected, more than promised and more than calibration could have missed."""
     low = reference.tpr(1.0 - 2.0 * delta).low
-    promised = low if math.isnan(reference.tpr_min) else min(reference.tpr_min, low)
+    promised = low if reference.tpr_promised is None else min(reference.tpr_promised, low)
     return [np.array([-(1.0 - promised), promised, 0.0, 0.0])] if promised > 0.0 else []
 
 

@@ -6,15 +6,17 @@ Convention: bins hold equal numbers of rows; everything is in units of the loss.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from poscod._comparison import read_sample
-from poscod.plot._display import GROUPS, Column, Display, equal_lengths
-from poscod.risk import Reliability, reliability
+from poscod._comparison import Sample
+from poscod.plot._display import GROUPS, Column, Display
+from poscod.risk import reliability
 
 
+@dataclass(eq=False)
 class ReliabilityDisplay(Display):
     """Mean loss against mean predicted risk, bin by bin.
 
@@ -31,70 +33,26 @@ class ReliabilityDisplay(Display):
     --------
     >>> from poscod.risk import reliability
     >>> result = reliability([0.1, 0.1, 0.5, 0.5], [0, 0, 1, 0], n_bins=2)
-    >>> ReliabilityDisplay.from_reliability(result).columns()["observed"]
+    >>> ReliabilityDisplay(result.predicted, result.observed, result.low, result.high, result.n).columns()["observed"]
     array([0. , 0.5])
     """
 
-    def __init__(self, predicted: Any, observed: Any, low: Any, high: Any, n: Any) -> None:
-        self._columns = equal_lengths(
-            "ReliabilityDisplay", predicted=predicted, observed=observed, low=low, high=high, n=n
-        )
+    predicted: Column
+    observed: Column
+    low: Column
+    high: Column
+    n: Column
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, y: Any, *, n_bins: int = 15, level: float = 0.95) -> ReliabilityDisplay:
-        """Check r of a fitted model on fresh labelled rows.
-
-        Parameters
-        ----------
-        model : POSCOD
-        X, y : rows and labels
-        n_bins : int, default=15
-        level : float in (0, 1), default=0.95
-
-        Returns
-        -------
-        display : ReliabilityDisplay
-        """
-        sample = read_sample(model, X, y, None, None)
-        return cls.from_reliability(reliability(sample.known.risk, sample.loss, n_bins=n_bins, level=level))
-
-    @classmethod
-    def from_reliability(cls, result: Reliability) -> ReliabilityDisplay:
-        """Show a result of `poscod.risk.reliability`.
-
-        Parameters
-        ----------
-        result : Reliability
-
-        Returns
-        -------
-        display : ReliabilityDisplay
-        """
+    def from_sample(cls, model: Any, sample: Sample, *, n_bins: int = 15) -> ReliabilityDisplay:
+        """Check r on the ID rows."""
+        result = reliability(sample.known.risk, sample.loss, n_bins=n_bins, level=sample.level)
         return cls(result.predicted, result.observed, result.low, result.high, result.n)
 
-    def columns(self) -> dict[str, Column]:
-        """Return the bins.
-
-        Returns
-        -------
-        columns : dict of str to ndarray
-        """
-        return dict(self._columns)
-
     def _draw(self, ax: Any, **options: Any) -> None:
-        c = self._columns
-        ends = np.abs(np.stack([c["observed"] - c["low"], c["high"] - c["observed"]]))
-        top = float(max(c["predicted"].max(), np.where(np.isfinite(c["high"]), c["high"], c["observed"]).max()))
+        ends = np.abs(np.stack([self.observed - self.low, self.high - self.observed]))
+        top = float(max(self.predicted.max(), np.where(np.isfinite(self.high), self.high, self.observed).max()))
         ax.plot([0.0, top], [0.0, top], color="0.6", lw=1, label="honest: loss = r")
-        ax.errorbar(
-            c["predicted"],
-            c["observed"],
-            yerr=ends,
-            fmt="o",
-            ms=4,
-            color=GROUPS["id"].colour,
-            capsize=2,
-            label="ID rows",
-        )
+        look = {"fmt": "o", "ms": 4, "color": GROUPS["id"].colour, "capsize": 2, "label": "ID rows"}
+        ax.errorbar(self.predicted, self.observed, yerr=ends, **look)
         ax.set(xlabel="predicted risk r", ylabel="mean loss", **options)
-        ax.legend(fontsize="small")

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Sample
 from poscod._validation import Floats, check_count
 from poscod.exceptions import InfeasibleProblemError
-from poscod.metrics._counts import required, rounding_of
-from poscod.selector import guaranteed_threshold
-from poscod.selector._unlabeled import normal_quantile
+from poscod.metrics import required, rounding_of
+from poscod.model import Sample, required_tpr
+from poscod.problem import ScodProblem
+from poscod.rule import Rule
+from poscod.selector import Calibration, guaranteed_rank, normal_quantile, solve, tpr_rank
 
 SCALES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Factors of the loss that the page offers."""
@@ -28,26 +29,40 @@ def explorer_data(model: Any, sample: Sample, *, max_points: int | None) -> dict
     """Return everything that the what-if explorer reads."""
     if max_points is not None:
         max_points = check_count(max_points, "max_points")
-    arrays = sample.calibration
-    targets = _with(tpr_positions(), model.tpr_min)
-    groups = {"calibration": {"risk": arrays.risk, "log_ratio": arrays.log_ratio}}
-    if arrays.weight is not None:
-        groups["calibration"]["weight"] = arrays.weight
-    for name, rows in sample.groups.items():
-        groups[name] = {"risk": rows.risk, "log_ratio": rows.log_ratio}
+    problem, rows, options = model.rule_.problem, model.calibration_, model.get_params(deep=False)
+    known, weight = rows.known(problem.loss), rows.weight
+    delta = options["delta"] if options["threshold"] == "guaranteed" else None
+    alpha, tpr_min = problem.alpha, required_tpr(model, sample)
+    targets = _with(tpr_positions(), tpr_min)
+    groups = {"calibration": {"risk": known.risk, "log_ratio": known.log_ratio}}
+    if weight is not None:
+        groups["calibration"]["weight"] = weight
+    for name, decisions in sample.groups.items():
+        groups[name] = {"risk": decisions.risk, "log_ratio": decisions.log_ratio}
     groups["id"]["loss"] = sample.loss
     return {
-        "alpha": _slider(_with(np.arange(101) / 100.0, model.alpha), model.alpha),
-        "tpr_min": _slider(targets, model.tpr_min),
+        "own": _is_own(model.rule_, ScodProblem(alpha, tpr_min, problem.loss), rows, delta),
+        "alpha": _slider(_with(np.arange(101) / 100.0, alpha), alpha),
+        "tpr_min": _slider(targets, tpr_min),
         "scale": _slider(np.array(SCALES), 1.0),
-        "rank": None if arrays.weight is not None else ranks(model, len(arrays.risk), targets),
-        "floor": None if arrays.weight is None else floors(arrays.weight, targets),
-        "prior": None if sample.prior is None else sample.prior,
+        "rank": None if weight is not None else [rank_of(len(rows), t, delta) for t in targets.tolist()],
+        "floor": None if weight is None else floors(weight, targets),
+        "prior": sample.prior,
         "z": normal_quantile(sample.level),
         "groups": {
             name: _embed(columns, None if name == "calibration" else max_points) for name, columns in groups.items()
         },
     }
+
+
+def _is_own(rule: Rule, start: ScodProblem, rows: Calibration, delta: float | None) -> bool:
+    """Tell whether the sliders start at the model's own rule; budgets, bounds and other problems have no place on them."""
+    try:
+        line = solve(start, rows, delta=delta)
+    except InfeasibleProblemError:
+        return False
+    # A model may come from a machine that rounds otherwise.
+    return rule.problem == start and math.isclose(line.threshold, rule.threshold, rel_tol=1e-9)
 
 
 def tpr_positions() -> Floats:
@@ -56,18 +71,12 @@ def tpr_positions() -> Floats:
     return np.array(thousandths) / 1000.0
 
 
-def ranks(model: Any, m: int, targets: Floats) -> list[int | None]:
-    """Return which order statistic of m calibration scores is the threshold at each required TPR."""
-    if model.threshold != "guaranteed":
-        return [max(1, math.ceil(required(m, target))) for target in targets.tolist()]
-    found: list[int | None] = []
-    places = np.arange(float(m))
-    for target in targets.tolist():
-        try:
-            found.append(guaranteed_threshold(places, target, delta=model.delta).rank)
-        except InfeasibleProblemError:
-            found.append(None)
-    return found
+def rank_of(m: int, tpr_min: float, delta: float | None) -> int | None:
+    """Return which order statistic of m calibration scores is the threshold at a required TPR; None where it cannot be promised."""
+    try:
+        return tpr_rank(m, tpr_min) if delta is None else guaranteed_rank(m, tpr_min, delta=delta)
+    except InfeasibleProblemError:
+        return None
 
 
 def floors(weight: Floats, targets: Floats) -> list[float]:

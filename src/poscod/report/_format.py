@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+from poscod._json import LARGEST
+
 MISSING, MINUS = "\u2013", "\u2212"
 _LONGEST, _TOO_LONG = 120, 1e15
 
@@ -67,6 +69,17 @@ def general(value: float | None) -> str:
     return MINUS + text if value < 0 else text
 
 
+def slope(value: float) -> str:
+    """Return the weight of g in a rule; the largest double stands for infinity in JSON.
+
+    Examples
+    --------
+    >>> slope(0.95), slope(float("inf"))
+    ('0.95', 'infinite (g alone)')
+    """
+    return general(value) if value < LARGEST else "infinite (g alone)"
+
+
 def interval(value: Mapping[str, Any] | None, of: str = "percent", digits: int | None = None) -> str:
     """Return the ends of an interval.
 
@@ -106,13 +119,28 @@ def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def markdown_text(value: Any, *, whole: bool = False) -> str:
+    r"""Return a value as literal text inside Markdown: nothing in it starts a table cell, a link or HTML.
+
+    Examples
+    --------
+    >>> markdown_text("<b>|a|</b>")
+    '&lt;b&gt;\\|a\\|&lt;/b&gt;'
+    """
+    text = " ".join((str(value) if whole else shortened(value)).split())
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{c}" if c in "\\`*_[]|#!~$" else c for c in text)
+
+
 FILTERS: dict[str, Callable[..., str]] = {
     "sentence_case": sentence_case,
     "fixed": fixed,
     "percent": percent,
     "count": count,
     "general": general,
+    "slope": slope,
     "interval": interval,
     "shortened": shortened,
+    "cell": markdown_text,
 }
 """Filters of the templates."""
