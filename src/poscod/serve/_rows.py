@@ -22,7 +22,6 @@ from poscod.serve._arrow import ARROW_TYPE, read_stream
 from poscod.serve._refusal import Refusal
 
 __all__ = [
-    "FORMS",
     "JSON_TYPE",
     "NPY_TYPE",
     "READERS",

@@ -43,11 +43,11 @@ class Sink(Protocol):
 
     @property
     def batch_rows(self) -> int:
-        """Rows that are best written together,"""
+        """Rows that are best written together."""
 
     @property
     def seconds(self) -> float:
-        """and how long fewer of them may wait for company."""
+        """How long fewer of them may wait for company."""
 
     def write(self, columns: Columns) -> None:
         """Store rows, all of them or none."""
@@ -102,7 +102,9 @@ class SqlSink:
             ) from None
         self._table = self._describe(self._sql)
         self._ready = False
-        if address.get_backend_name() == "sqlite":  # a file that cannot be opened now is a mistake; a server may come back
+        if (
+            address.get_backend_name() == "sqlite"
+        ):  # a file that cannot be opened now is a mistake; a server may come back
             try:
                 self._prepare()
             except Exception as error:

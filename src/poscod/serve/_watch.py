@@ -67,10 +67,7 @@ class Watch(Worker["_Counted | LoadedModel"]):
         yield "poscod_finding", "gauge", "Whether a finding of the monitor is active", values
         if document["windows"]:
             last = document["windows"][-1]
-            shares = [
-                ({"bound": name}, last["pi"][key])
-                for name, key in (("low", "low"), ("estimate", "estimate"), ("high", "high"))
-            ]
+            shares = [({"bound": name}, last["pi"][name]) for name in ("low", "estimate", "high")]
             known = [(labels, float(value)) for labels, value in shares if value is not None]
             yield "poscod_ood_share", "gauge", "OOD share of the latest window, with its interval", known
             yield "poscod_window_decisions", "gauge", "Decisions in the latest window", [({}, float(last["n"]))]
@@ -90,7 +87,8 @@ class Watch(Worker["_Counted | LoadedModel"]):
                 self._begin(upcoming[-1])
                 rest = self._count(rest)  # the new model has decided before the monitor knew of it
                 self._fresh = True
-            self.dropped += sum(len(decisions) for _, decisions, _ in rest)
+            with self._wake:
+                self.dropped += sum(len(decisions) for _, decisions, _ in rest)
             now = time.monotonic()
             if self._fresh and (self.closing or upcoming or now - self._summary_at >= self._pause):
                 self._summarise()
