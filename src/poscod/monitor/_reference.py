@@ -27,6 +27,7 @@ from poscod.model import estimate_share
 from poscod.monitor._partitions import Cells, Counts, count, quantile_edges, rejected
 from poscod.problem import ScodProblem
 from poscod.rule import Rule
+from poscod.selector import unlabeled_fpr
 
 SCHEMA = 2
 """Number of the format of references; a reader refuses other numbers."""
@@ -202,8 +203,8 @@ class Reference:
         )
         values, times = np.unique(np.asarray(losses, dtype=np.float64)[known.accept], return_counts=True)
         spent = dict(zip(values.tolist(), times.tolist(), strict=True))
-        counts = count(known, cells), count(mixed, cells)
-        return cls(cells, *counts, prior, source, document, loss, spent, _date(created))
+        of_known, of_mixed = count(known, cells), count(mixed, cells)
+        return cls(cells, of_known, of_mixed, prior, source, document, loss, spent, _date(created))
 
     @property
     def tpr_promised(self) -> float | None:
@@ -288,17 +289,13 @@ class Reference:
         """
         if self.source == "none" or self.prior.estimate == 0.0:
             return Interval(math.nan, 0.0, 1.0, level)
-        accepted = binomial_interval(self.n_mixed - int(self.mixed_counts["label"][-1]), self.n_mixed, level=level)
-        tpr, (_, low, high, _) = self.tpr(level), self.prior_at(level)
-        gap, eta = tpr.estimate - accepted.estimate, 1.0 / self.prior.estimate
-        value = tpr.estimate - gap * eta
-        # Three independent errors: of A, of T and of the prior; their distances add in squares.
-        ends = []
-        for a, t, p in ((accepted.low, tpr.high, low), (accepted.high, tpr.low, high)):
-            shift = abs(gap) * (1.0 / p if p else math.inf) - abs(gap) * eta
-            ends.append(math.hypot(eta * (accepted.estimate - a), (eta - 1.0) * (t - tpr.estimate), shift))
-        low, high = max(0.0, value - ends[0]), min(1.0, value + ends[1])
-        return Interval(min(1.0, max(0.0, value)), min(low, 1.0), max(high, 0.0), level)
+        known, mixed = (int(c["label"][:-1].sum()) for c in (self.id_counts, self.mixed_counts))
+        if self.prior.low == 1.0:
+            return binomial_interval(mixed, self.n_mixed, level=level)
+        share = self.prior_at(level)
+        counts = known, self.n_id, mixed, self.n_mixed
+        found = unlabeled_fpr(*counts, share.estimate, pi_interval=(share.low, share.high), level=level)
+        return Interval(found.estimate, found.low, found.high, level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON types.
@@ -343,13 +340,14 @@ class Reference:
             rule, loss = data["rule"], data["loss"]
             edges = {name: np.asarray(data["edges"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
             cells = Cells(classes=list(data["classes"]), threshold=float(rule["threshold"]), **edges)
-            counts = (
+            known, mixed = (
                 {name: read_counts(data[side][name], len(place)) for name, place in rejected(cells).items()}
                 for side in ("id", "mixed")
             )
             reference = cls(
                 cells,
-                *counts,
+                known,
+                mixed,
                 Interval(*(float(v) for v in data["prior"])),
                 str(data["source"]),
                 rule,

@@ -144,8 +144,8 @@ def dot(x: float, y: float, accepted: bool = True) -> str:
 def histogram_chart(summary: dict[str, Any], score: str, label: str) -> dict[str, Any]:
     """Return the histograms of one score by group."""
     c = summary["distributions"]
-    bins = [bin_ for bin_ in zip(*(c[k] for k in ("score", "group", "left", "right", "share")), strict=True)]
-    bins = [bin_ for bin_ in bins if bin_[0] == score]
+    columns = (c[key] for key in ("score", "group", "left", "right", "share"))
+    bins = [row for row in zip(*columns, strict=True) if row[0] == score]
     ends = min(b[2] for b in bins), max(b[3] for b in bins)
     chart = frame(ends, (0.0, 1.05 * max(b[4] for b in bins)), (label, "share of rows"))
     for name, text in GROUP_NAMES.items():

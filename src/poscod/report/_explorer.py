@@ -18,22 +18,19 @@ from poscod.exceptions import InfeasibleProblemError
 from poscod.metrics import required, rounding_of
 from poscod.model import Sample, required_tpr
 from poscod.problem import ScodProblem
-from poscod.rule import Rule
-from poscod.selector import Calibration, guaranteed_rank, normal_quantile, solve, tpr_rank
+from poscod.selector import guaranteed_rank, normal_quantile, solve, tpr_rank
 
 SCALES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Factors of the loss that the page offers."""
 
 
-def explorer_data(model: Any, sample: Sample, *, max_points: int | None) -> dict[str, Any]:
+def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
     """Return everything that the what-if explorer reads."""
     if max_points is not None:
         max_points = check_count(max_points, "max_points")
-    problem, rows, options = model.rule_.problem, model.calibration_, model.get_params(deep=False)
-    known, weight = rows.known(problem.loss), rows.weight
-    delta = options["delta"] if options["threshold"] == "guaranteed" else None
-    alpha, tpr_min = problem.alpha, required_tpr(model, sample)
-    targets = _with(tpr_positions(), tpr_min)
+    problem, rows, weight = sample.rule.problem, sample.calibration, sample.calibration.weight
+    known, start = rows.known(problem.loss), ScodProblem(problem.alpha, required_tpr(sample), problem.loss)
+    targets = _with(tpr_positions(), start.tpr_min)
     groups = {"calibration": {"risk": known.risk, "log_ratio": known.log_ratio}}
     if weight is not None:
         groups["calibration"]["weight"] = weight
@@ -41,11 +38,11 @@ def explorer_data(model: Any, sample: Sample, *, max_points: int | None) -> dict
         groups[name] = {"risk": decisions.risk, "log_ratio": decisions.log_ratio}
     groups["id"]["loss"] = sample.loss
     return {
-        "own": _is_own(model.rule_, ScodProblem(alpha, tpr_min, problem.loss), rows, delta),
-        "alpha": _slider(_with(np.arange(101) / 100.0, alpha), alpha),
-        "tpr_min": _slider(targets, tpr_min),
+        "own": _is_own(sample, start),
+        "alpha": _slider(_with(np.arange(101) / 100.0, start.alpha), start.alpha),
+        "tpr_min": _slider(targets, start.tpr_min),
         "scale": _slider(np.array(SCALES), 1.0),
-        "rank": None if weight is not None else [rank_of(len(rows), t, delta) for t in targets.tolist()],
+        "rank": None if weight is not None else [rank_of(len(rows), t, sample.delta) for t in targets.tolist()],
         "floor": None if weight is None else floors(weight, targets),
         "prior": sample.prior,
         "z": normal_quantile(sample.level),
@@ -55,14 +52,16 @@ def explorer_data(model: Any, sample: Sample, *, max_points: int | None) -> dict
     }
 
 
-def _is_own(rule: Rule, start: ScodProblem, rows: Calibration, delta: float | None) -> bool:
+def _is_own(sample: Sample, start: ScodProblem) -> bool:
     """Tell whether the sliders start at the model's own rule; budgets, bounds and other problems have no place on them."""
+    if sample.rule.problem != start:
+        return False
     try:
-        line = solve(start, rows, delta=delta)
+        threshold = solve(start, sample.calibration, delta=sample.delta).threshold
     except InfeasibleProblemError:
         return False
-    # A model may come from a machine that rounds otherwise.
-    return rule.problem == start and math.isclose(line.threshold, rule.threshold, rel_tol=1e-9)
+    # A model may come from a machine that rounds otherwise; one of a cluster keeps only a part of its rows.
+    return math.isclose(threshold, sample.rule.threshold, rel_tol=1e-9)
 
 
 def tpr_positions() -> Floats:

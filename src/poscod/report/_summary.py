@@ -17,7 +17,7 @@ import sklearn
 from poscod._json import plain
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
-from poscod.model import measure, n_rows, own_rule, read_sample, required_tpr
+from poscod.model import measure_own, n_rows, read_sample, required_tpr
 from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
@@ -142,7 +142,7 @@ def summarise(
     labels = [str(c) for c in (classes if class_names is None else class_names)]
     if len(labels) != len(classes):
         raise InvalidInputError(f"class_names must name {len(classes)} classes, got {len(labels)}.")
-    measured = measure(own_rule(model), sample)
+    measured = measure_own(sample)
     shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
     summary = {
         "schema": 2,
@@ -163,18 +163,18 @@ def summarise(
         },
         "level": sample.level,
         "alpha": sample.alpha,
-        "required_tpr": required_tpr(model, sample),
+        "required_tpr": required_tpr(sample),
         "promise": sections.promise_section(model.rule_, measured),
         "rates": sections.rates_section(measured, sample),
-        "rules": sections.rules_section(model, sample),
-        "plane": sections.plane_section(model, sample),
-        "curves": RiskCurveDisplay.from_sample(model, sample).columns(),
-        "distributions": ScoreDistributionDisplay.from_sample(model, sample).columns(),
-        "rejections": sections.rejections_section(model, sample, y, labels),
-        "examples": sections.examples_section(model, sample, y, labels, shown, n_examples, max_columns),
+        "rules": sections.rules_section(sample),
+        "plane": sections.plane_section(sample),
+        "curves": RiskCurveDisplay.from_sample(sample).columns(),
+        "distributions": ScoreDistributionDisplay.from_sample(sample).columns(),
+        "rejections": sections.rejections_section(sample, y, labels),
+        "examples": sections.examples_section(sample, y, labels, shown, n_examples, max_columns),
         "ratio": sections.ratio_section(model, sample, X, y, X_unlabeled),
         "reliability": sections.reliability_section(sample),
-        "explorer": explorer_data(model, sample, max_points=max_points) if explorer else None,
+        "explorer": explorer_data(sample, max_points=max_points) if explorer else None,
     }
     found: dict[str, Any] = plain(summary)
     return found
