@@ -196,7 +196,7 @@ def predict_on_dask(
     shared = dask.delayed((*parts, schema, kept, args.prefix, columns_of, str(table.path)), traverse=False)
     frame = table.frame[list(dict.fromkeys([*kept, *schema.names]))]
     lazy = frame.map_partitions(_decide_part, shared, meta=frame._meta, enforce_metadata=False)
-    return write_parquet(lazy, args.output, table.passes, count=f"{args.prefix}reason")
+    return write_parquet(lazy, args.output, table.passes, count=f"{args.prefix}reason", index=False)
 
 
 def _decide_part(frame: Any, shared: tuple[Any, ...]) -> Any:

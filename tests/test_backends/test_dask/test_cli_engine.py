@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+from argparse import Namespace
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from dask import delayed
+from distributed import Client
 
 from poscod import POSCOD, Activations
 from poscod.backends.dask import Passes
 from poscod.cli import main
+from poscod.cli._console import Console
+from poscod.cli._engine import open_cluster
+from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid
 
 pytestmark = [
@@ -82,12 +90,11 @@ def test_fit_gives_the_model_of_rows_in_memory(folder, fitted):
     assert found.schema_.classes == tuple(NAMES)
 
 
-@pytest.mark.parametrize("ratio", ["paper", "linear"])
-def test_a_ratio_is_the_same_estimator_on_both_engines(folder, engine, tmp_path, ratio, capsys):
+def test_a_ratio_is_the_same_estimator_on_both_engines(folder, engine, tmp_path, capsys):
     """The fast ratio of the shell was penalised in memory and not on Dask: thetas of .77 and 318, shares of .353 and .318."""
-    words = ["--logits", "logit_*", "--features", "f_*", "--target", "animal", "--ratio", ratio, "--quiet", "--tpr-min", "0.8"]  # fmt: skip
+    words = ["--logits", "logit_*", "--features", "f_*", "--target", "animal", "--quiet", "--tpr-min", "0.8"]
     models = []
-    for suffix, extra in ((".parquet", []), ("", engine)):
+    for suffix, extra in ((".parquet", ["--ratio", "paper"]), ("", ["--ratio", "linear", *engine])):
         target = tmp_path / f"model{len(models)}.poscod"
         files = [f"{folder}/labelled{suffix}", f"{folder}/traffic{suffix}"]
         assert main(["fit", *files, *words, *extra, "-o", str(target)]) == 0, capsys.readouterr().err
@@ -156,9 +163,49 @@ def test_evaluate_tells_people_the_same(folder, fitted, client, capsys):
     assert set(pd.read_csv(output)["rule"]) == {"risk", "ratio", "sirc", "poscod"}
 
 
+def ports_of(pid):
+    """Return the only address on which a process listens, or all of them where it is not one."""
+    import psutil
+
+    found = {c.laddr.ip for c in psutil.Process(pid).net_connections("inet") if c.status == "LISTEN"}
+    return found.pop() if len(found) == 1 else str(sorted(found))
+
+
+def test_a_local_cluster_is_started_and_closed(capsys):
+    quiet = Console(quiet=True)
+    with open_cluster(Namespace(scheduler=None, jobs=1), quiet) as passes:
+        client = Client.current()
+        assert len(client.scheduler_info()["workers"]) == 1
+        assert {ports_of(pid) for pid in [os.getpid(), *client.run(os.getpid).values()]} == {"127.0.0.1"}
+        assert passes.collect([delayed(abs)(-2)], "x") == [2]
+        address = client.scheduler_info()["address"]
+        with open_cluster(Namespace(scheduler=address, jobs=None), quiet) as second:  # one that runs elsewhere
+            assert second.collect([delayed(abs)(-3)], "x") == [3]
+    assert client.status == "closed"
+    missing = Namespace(scheduler=address, jobs=None)
+    with (
+        pytest.raises(InvalidInputError, match=f"No Dask scheduler answers at {address}"),
+        open_cluster(missing, quiet),
+    ):
+        pass
+    assert capsys.readouterr() == ("", "")
+
+
+def test_people_see_the_running_pass(client, capsys):
+    where = Namespace(scheduler=client.scheduler_info()["address"], jobs=None)
+    with open_cluster(where, SimpleNamespace(live=True)) as passes:
+        passes.reduce([delayed(abs)(-i) for i in range(20)], sum, "numbers")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "numbers: 100%" in shown.err
+    assert "20/20" in shown.err
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["--engine", "dask", "--jobs", "0"], "--jobs must be"),
+        (["--engine", "dask", "--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--jobs sizes a local cluster"),
         (["--engine", "spark"], "--engine must be one of"),
         (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler belongs to --engine dask"),
         (["--engine", "dask", "-o", "-"], "give its name instead of -"),

@@ -102,7 +102,9 @@ def write_decisions(
     return write_parquet(decide(model, X, keep=keep), path, Passes(progress)).total()
 
 
-def write_parquet(table: Any, path: str | os.PathLike[str], passes: Passes, *, count: str = "reason") -> Counter[str]:
+def write_parquet(
+    table: Any, path: str | os.PathLike[str], passes: Passes, *, count: str = "reason", index: bool = True
+) -> Counter[str]:
     """Write a lazy table as a folder of Parquet files, as `write_decisions` says, and count the values of a column."""
     store, target = require("fsspec.core", extra=EXTRA, feature=FEATURE).url_to_fs(os.fspath(path))
     local = "file" in np.atleast_1d(store.protocol)
@@ -117,7 +119,8 @@ def write_parquet(table: Any, path: str | os.PathLike[str], passes: Passes, *, c
     store.makedirs(folder, exist_ok=True)
     try:
         parts = [
-            write(part, store, f"{folder}/part-{i:06d}.parquet", count) for i, part in enumerate(table.to_delayed())
+            write(part, store, f"{folder}/part-{number:06d}.parquet", count, index)
+            for number, part in enumerate(table.to_delayed())
         ]
         counts: Counter[str] = passes.reduce(parts, _sum_counts, "decisions")
         if local:
@@ -201,8 +204,12 @@ def _sum_counts(parts: list[Counter[str]]) -> Counter[str]:
     return sum(parts, Counter())
 
 
-def _write(frame: Any, store: Any, name: str, count: str) -> Counter[str]:
-    """Write one chunk."""
+def _write(frame: Any, store: Any, name: str, count: str, index: bool) -> Counter[str]:
+    """Write one chunk; without its index a file has nothing that only pandas knows."""
+    pyarrow = require("pyarrow", extra=EXTRA, feature=FEATURE)
+    table = pyarrow.Table.from_pandas(frame, preserve_index=None if index else False)
     with store.open(name, "wb") as file:
-        frame.to_parquet(file, engine="pyarrow")
+        require("pyarrow.parquet", extra=EXTRA, feature=FEATURE).write_table(
+            table if index else table.replace_schema_metadata(), file
+        )
     return Counter(frame[count].tolist())
