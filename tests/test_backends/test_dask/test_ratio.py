@@ -15,7 +15,7 @@ from poscod.backends import dask as backend
 from poscod.backends.dask import _ratio
 from poscod.backends.dask._chunks import draw
 from poscod.exceptions import InvalidInputError
-from poscod.persist import load, save
+from poscod.model import load, save
 from poscod.ratio import CorrectedSigmoid, StandardSigmoid, UndeterminedPriorWarning
 
 M, N = 500, 700

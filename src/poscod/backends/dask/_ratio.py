@@ -26,6 +26,7 @@ from poscod.ratio import (
     CorrectedSigmoid,
     Design,
     Fit,
+    Joint,
     Moments,
     Scaler,
     as_rows,
@@ -33,12 +34,8 @@ from poscod.ratio import (
     columns_of,
     information,
     loss_sums,
-    maximise,
     moments,
-    penalised,
-    prior_standard_error,
     scaler_of,
-    to_ratio,
 )
 
 L2_ROWS = 20_000
@@ -140,25 +137,26 @@ def fit_linear(
     n_logits: int,
 ) -> CorrectedSigmoid:
     """Fit the joint likelihood of `CorrectedSigmoid` on chunks of features, beside which there are so many logits."""
-    fitted: CorrectedSigmoid = clone(ratio)
-    fitted._check_parameters()
     for side, name in ((known, "X_id"), (mixture, "X_unlabeled")):
-        if len(side) < fitted.min_rows:
-            raise InvalidInputError(f"{name} must have at least {fitted.min_rows} rows, got {len(side)}.")
-    chosen = 0.0 if fitted.l2 is None else fitted.l2
-    if chosen == "cv":
-        parts, drawn = sampled((known, mixture), L2_ROWS, np.random.default_rng(fitted.random_state), passes, weights)
+        if len(side) < ratio.min_rows:
+            raise InvalidInputError(
+                "{parameter} must have at least {allowed} rows, got {got}.",
+                parameter=name,
+                allowed=ratio.min_rows,
+                got=len(side),
+            )
+    l2 = 0.0 if ratio.l2 is None else ratio.l2
+    if l2 == "cv":
+        parts, drawn = sampled((known, mixture), L2_ROWS, np.random.default_rng(ratio.random_state), passes, weights)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PoscodWarning)  # what the fit on all rows says counts
-            chosen = clone(ratio).fit(*parts, sample_weight_id=drawn[0], sample_weight_unlabeled=drawn[1]).l2_
+            l2 = clone(ratio).fit(*parts, sample_weight_id=drawn[0], sample_weight_unlabeled=drawn[1]).l2_
     sums_of = [
         (float(len(side)), float(len(side))) if w is None else (float(w.sum()), float(w @ w))
         for w, side in zip(weights, (known, mixture), strict=True)
     ]
     total, squares = (a + b for a, b in zip(*sums_of, strict=True))
     odds = float(logit(sums_of[1][0] / total))
-    first = passes.collect(known.map(_first_row).parts[:1], "first row")[0]
-    d, l2 = len(first), np.full(len(first), chosen)
     own = [
         [None] * len(side.parts) if w is None else side.spread(w)
         for side, w in zip((known, mixture), weights, strict=True)
@@ -171,22 +169,18 @@ def fit_linear(
         ]
         return passes.reduce(parts, merge, label)
 
+    first = passes.collect(known.map(_first_row).parts[:1], "first row")[0]
     shift = np.asarray(first, dtype=np.float64)
     scaler = scaler_of(sums(_part_moments, _sum, "moments", shift), shift, first.dtype)
-
-    def evaluate(params: Floats) -> tuple[float, Floats]:
-        found = sums(_part_loss, _sum_pairs, "likelihood", scaler, 1.0 / total, params, odds, fitted.ood_prior)
-        return penalised(found, params, l2)
-
-    fit = maximise(evaluate, d, odds, pi=fitted.ood_prior, max_iter=fitted.max_iter)
-    error = float("inf")
-    if fitted.ood_prior is None:
-        found = sums(_part_information, _sum, "information", scaler, 1.0 / total, fit, odds)
-        error = prior_standard_error(found, total**2 / squares)
-    fitted._keep_paper(fit, to_ratio(fit, scaler, odds), float(chosen), error)
-    fitted.a_ = float(sums_of[1][0] / sums_of[0][0] * (1.0 - fitted.ood_prior_))
-    fitted.columns_, fitted.n_features_in_ = {"features": d, **({"logits": n_logits} if n_logits else {})}, d
-    return fitted
+    data = Joint(
+        scaler,
+        odds,
+        total**2 / squares,
+        lambda params, pi: sums(_part_loss, _sum_pairs, "likelihood", scaler, 1.0 / total, params, odds, pi),
+        lambda fit: sums(_part_information, _sum, "information", scaler, 1.0 / total, fit, odds),
+    )
+    columns = {"features": len(first), **({"logits": n_logits} if n_logits else {})}
+    return clone(ratio).fit_joint(data, l2, columns)
 
 
 def _weight(values: Any, name: str, side: Chunks) -> Floats | None:
