@@ -196,5 +196,5 @@ def misses(rules, draws=2000, compared=12, m=150, tpr_min=0.8, delta=0.1):
 @pytest.mark.slow
 def test_a_guarantee_of_the_chosen_rule_needs_all_compared_rules():
     """Why `rules` exists: picked by a look at the traffic, delta = 10 % is broken far more often; at delta / 12 it is kept."""
-    assert misses(rules=1) > 0.13
+    assert misses(rules=1) > 0.2
     assert misses(rules=12) <= 0.1
