@@ -19,11 +19,10 @@ from sklearn.utils.validation import has_fit_parameter
 
 from poscod._validation import Floats
 from poscod.exceptions import InvalidInputError
-from poscod.ratio._crossfit import Table, held_out_loss
+from poscod.ratio._crossfit import Table, held_out_loss, recalibrate
 from poscod.ratio._prior import PRIORS, acceptance
 from poscod.ratio._ratio import Ratio
 from poscod.ratio._rows import Rows, check_foldable, content_folds, row_hash
-from poscod.ratio._strong import recalibrate
 
 # Probabilities of trees reach 0 and 1; a log-ratio beyond +-14 is not learned from rows.
 CLIP = 1e-6
