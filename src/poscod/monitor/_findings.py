@@ -61,9 +61,9 @@ FINDINGS: dict[str, Definition] = {
         "Check whether the world or the input has changed; selective risk and TPR are averages over classes.",
     ),
     "PSC005": Definition(
-        "TPR below the promise",
+        "TPR below what was promised or measured",
         "error",
-        "On labelled ID rows TPR is below what was promised, and below what calibration could have missed.",
+        "On labelled ID rows TPR is below what was promised, if anything was, and below what calibration could have missed.",
         "Calibrate the threshold again on recent labelled rows.",
     ),
     "PSC006": Definition(

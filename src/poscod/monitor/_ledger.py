@@ -46,8 +46,9 @@ class Ledger:
                 f"decisions must be made at the reference's threshold ({threshold:g}), got others: make a reference of the model that "
                 "decides."
             )
-        side = np.where(decisions.accept, threshold, np.nextafter(threshold, np.inf))
-        decisions = replace(decisions, score=np.where(moved, side, decisions.score))
+        if moved.any():
+            side = np.where(decisions.accept, threshold, np.nextafter(threshold, np.inf))
+            decisions = replace(decisions, score=np.where(moved, side, decisions.score))
         for i in np.unique(index).tolist():
             here = index == i
             part = decisions[here & valid]

@@ -12,13 +12,16 @@ import datetime
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
+from poscod._json import plain
 from poscod._validation import Floats, check_count, check_number
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
@@ -27,16 +30,10 @@ from poscod.model import estimate_share
 from poscod.monitor._partitions import Cells, Counts, count, quantile_edges, rejected
 from poscod.problem import ScodProblem
 from poscod.rule import Rule
+from poscod.selector import unlabeled_fpr
 
 SCHEMA = 2
 """Number of the format of references; a reader refuses other numbers."""
-SOURCES: dict[str, str] = {
-    "ood": "clean OOD rows",
-    "unlabeled": "fresh unlabeled rows",
-    "fit": "the unlabeled rows that fitted the ratio: they look slightly more OOD to it than fresh rows do",
-    "none": "nothing: FPR is unknown, every OOD share is a lower bound",
-}
-"""Where the knowledge of OOD inputs comes from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,8 +199,8 @@ class Reference:
         )
         values, times = np.unique(np.asarray(losses, dtype=np.float64)[known.accept], return_counts=True)
         spent = dict(zip(values.tolist(), times.tolist(), strict=True))
-        counts = count(known, cells), count(mixed, cells)
-        return cls(cells, *counts, prior, source, document, loss, spent, _date(created))
+        of_known, of_mixed = count(known, cells), count(mixed, cells)
+        return cls(cells, of_known, of_mixed, prior, source, document, loss, spent, _date(created))
 
     @property
     def tpr_promised(self) -> float | None:
@@ -288,17 +285,13 @@ class Reference:
         """
         if self.source == "none" or self.prior.estimate == 0.0:
             return Interval(math.nan, 0.0, 1.0, level)
-        accepted = binomial_interval(self.n_mixed - int(self.mixed_counts["label"][-1]), self.n_mixed, level=level)
-        tpr, (_, low, high, _) = self.tpr(level), self.prior_at(level)
-        gap, eta = tpr.estimate - accepted.estimate, 1.0 / self.prior.estimate
-        value = tpr.estimate - gap * eta
-        # Three independent errors: of A, of T and of the prior; their distances add in squares.
-        ends = []
-        for a, t, p in ((accepted.low, tpr.high, low), (accepted.high, tpr.low, high)):
-            shift = abs(gap) * (1.0 / p if p else math.inf) - abs(gap) * eta
-            ends.append(math.hypot(eta * (accepted.estimate - a), (eta - 1.0) * (t - tpr.estimate), shift))
-        low, high = max(0.0, value - ends[0]), min(1.0, value + ends[1])
-        return Interval(min(1.0, max(0.0, value)), min(low, 1.0), max(high, 0.0), level)
+        known, mixed = (int(c["label"][:-1].sum()) for c in (self.id_counts, self.mixed_counts))
+        if self.prior.low == 1.0:
+            return binomial_interval(mixed, self.n_mixed, level=level)
+        share = self.prior_at(level)
+        counts = known, self.n_id, mixed, self.n_mixed
+        found = unlabeled_fpr(*counts, share.estimate, pi_interval=(share.low, share.high), level=level)
+        return Interval(found.estimate, found.low, found.high, level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON types.
@@ -307,19 +300,9 @@ class Reference:
         -------
         data : dict
         """
-        return {
-            "schema": SCHEMA,
-            "rule": self.rule,
-            "classes": self.cells.classes,
-            "edges": {name: getattr(self.cells, name).tolist() for name in ("score", "ratio", "risk")},
-            "id": {name: counts.tolist() for name, counts in self.id_counts.items()},
-            "mixed": {name: counts.tolist() for name, counts in self.mixed_counts.items()},
-            "prior": list(self.prior),
-            "source": self.source,
-            "loss": self.loss if isinstance(self.loss, str) else [list(row) for row in self.loss],
-            "losses": [[value, times] for value, times in sorted(self.loss_counts.items())],
-            "created": self.created,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        document: dict[str, Any] = plain({"schema": SCHEMA, **values})
+        return document
 
     @classmethod
     def from_dict(cls, data: Any) -> Reference:
@@ -333,36 +316,42 @@ class Reference:
         -------
         reference : Reference
         """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise InvalidInputError(
-                f"The reference must have schema {SCHEMA}, got {found!r}: make it again with this version, and begin a new state with it. "
-                "Earlier ones do not say which rule they belong to."
-            )
-        try:
-            rule, loss = data["rule"], data["loss"]
-            edges = {name: np.asarray(data["edges"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
-            cells = Cells(classes=list(data["classes"]), threshold=float(rule["threshold"]), **edges)
-            counts = (
+        advice = "make it again with this version, and begin a new state with it: earlier ones do not know their rule"
+        with reading("reference", data, SCHEMA, advice):
+            edges = {name: np.asarray(data["cells"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
+            threshold, loss = float(data["rule"]["threshold"]), data["loss"]
+            cells = Cells(classes=list(data["cells"]["classes"]), threshold=threshold, **edges)
+            known, mixed = (
                 {name: read_counts(data[side][name], len(place)) for name, place in rejected(cells).items()}
-                for side in ("id", "mixed")
+                for side in ("id_counts", "mixed_counts")
             )
             reference = cls(
                 cells,
-                *counts,
-                Interval(*(float(v) for v in data["prior"])),
+                known,
+                mixed,
+                Interval(**{key: float(value) for key, value in data["prior"].items()}),
                 str(data["source"]),
-                rule,
+                data["rule"],
                 loss if isinstance(loss, str) else tuple(tuple(row) for row in loss),
-                {float(value): int(times) for value, times in data["losses"]},
+                {float(value): int(times) for value, times in data["loss_counts"].items()},
                 str(data["created"]),
             )
             _ = reference.tpr_promised
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InvalidInputError(
-                f"The reference is damaged ({type(error).__name__}: {error}): make it again."
-            ) from None
         return reference
+
+
+@contextmanager
+def reading(what: str, data: Any, schema: int, advice: str) -> Iterator[None]:
+    """Refuse documents of another format, and those that turn out to be damaged while they are read."""
+    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if found != schema:
+        raise InvalidInputError(f"The {what} must have schema {schema}, got {found!r}: {advice}.")
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"The {what} is damaged ({type(error).__name__}: {error}): {advice}.") from None
 
 
 def read_counts(values: Any, length: int) -> Counts:

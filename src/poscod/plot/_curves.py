@@ -3,7 +3,7 @@
 
 Convention: at every required TPR each rule gets its threshold from the calibration rows, as `POSCOD.at(tpr_min=...)` does, and
 is measured on fresh rows. Intervals are pointwise. FPR and SCOD risk come from clean OOD rows where there are some, and from
-unlabelled rows otherwise.
+unlabeled rows otherwise.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import RULES, Measured, Sample, measure, rule_at
 from poscod._validation import check_choice
 from poscod.exceptions import InfeasibleProblemError
+from poscod.model import RULES, Measured, Sample, measure, rule_at
 from poscod.plot._display import RULE_STYLES, Column, Display
 
 VALUES = {"risk": "SCOD risk", "selective_risk": "selective risk", "fpr": "FPR"}
@@ -61,14 +61,14 @@ class RiskCurveDisplay(Display):
     fpr_high: Column
 
     @classmethod
-    def from_sample(cls, model: Any, sample: Sample, *, tpr_min: Any = None) -> RiskCurveDisplay:
+    def from_sample(cls, sample: Sample, *, tpr_min: Any = None) -> RiskCurveDisplay:
         """Measure at required TPRs (None: 0.1, 0.15, ..., 0.95, 0.975, 0.99), without those that too few rows can promise."""
         targets = _TARGETS if tpr_min is None else np.asarray(tpr_min, dtype=np.float64)
         rows = []
-        for name in RULES if model.ratio_ is not None else ("poscod", "risk"):
+        for name in RULES if sample.has_ratio else ("poscod", "risk"):
             for target in targets.tolist():
                 try:
-                    rule = rule_at(name, sample.calibration, sample.alpha, target)
+                    rule = rule_at(name, sample.calibration, sample.rule.problem, target, sample.delta)
                 except InfeasibleProblemError:
                     continue
                 if rule is not None:

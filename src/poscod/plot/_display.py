@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What all displays share: how they are made, where they draw, in which colours, and how they become a table.
 
-Convention: columns of a display are its fields, arrays of equal length; groups of rows are called "id", "ood" and "unlabelled", rules by
+Convention: columns of a display are its fields, arrays of equal length; groups of rows are called "id", "ood" and "unlabeled", rules by
 their key in `RULE_NAMES`. Colours are the same everywhere and can be told apart by the colour-blind; shape or line style repeats
 what colour says.
 """
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._comparison import Sample, read_sample
 from poscod._optional import require
 from poscod.exceptions import InvalidInputError
+from poscod.model import Sample, read_sample
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,7 +39,7 @@ class Style(NamedTuple):
 GROUPS = {
     "id": Style("ID", "#0b6fb4", "o"),
     "ood": Style("OOD", "#c8511b", "^"),
-    "unlabelled": Style("unlabelled", "#6b6b76", "s"),
+    "unlabeled": Style("unlabeled", "#6b6b76", "s"),
 }
 _LINES = {"poscod": ("#1a1a1f", "-"), "risk": ("#0b6fb4", ":"), "ratio": ("#c8511b", "-."), "sirc": ("#7a4fa3", "--")}
 RULE_STYLES = {name: Style(label, *_LINES[name]) for name, label in RULE_NAMES.items()}
@@ -96,11 +96,11 @@ class Display(ABC):
         -------
         display : Display
         """
-        return cls.from_sample(model, read_sample(model, X, y, X_ood, X_unlabeled, level=level), **options)
+        return cls.from_sample(read_sample(model, X, y, X_ood, X_unlabeled, level=level), **options)
 
     @classmethod
     @abstractmethod
-    def from_sample(cls, model: Any, sample: Sample) -> Self:
+    def from_sample(cls, sample: Sample) -> Self:
         """Measure on rows that are decided already."""
 
     @abstractmethod

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Sample
 from poscod._validation import Floats, check_choice
+from poscod.model import Sample
 from poscod.plot._display import GROUPS, Column, Display
 from poscod.plot._plane import plane_window
 
@@ -29,7 +29,7 @@ class ScoreDistributionDisplay(Display):
     score : array-like of shape (n,), str
         "risk" or "log_ratio" of each bin.
     group : array-like of shape (n,), str
-        "id", "ood" or "unlabelled".
+        "id", "ood" or "unlabeled".
     left, right : array-like of shape (n,)
         Edges of each bin.
     share : array-like of shape (n,)
@@ -49,7 +49,7 @@ class ScoreDistributionDisplay(Display):
     share: Column
 
     @classmethod
-    def from_sample(cls, model: Any, sample: Sample, *, n_bins: int = 30) -> ScoreDistributionDisplay:
+    def from_sample(cls, sample: Sample, *, n_bins: int = 30) -> ScoreDistributionDisplay:
         """Count rows in bins of equal width."""
         groups = sample.groups
         every = {key: np.concatenate([getattr(rows, key) for rows in groups.values()]) for key in SCORES}

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Competitor, Sample, rules_of
 from poscod._validation import Floats
+from poscod.model import Competitor, Sample, rules_of
 from poscod.plot._display import GROUPS, RULE_STYLES, Column, Display
 
 
@@ -26,7 +26,7 @@ class PlaneDisplay(Display):
     risk, log_ratio : array-like of shape (n,)
         Coordinates of the rows.
     group : array-like of shape (n,), str
-        "id", "ood" or "unlabelled".
+        "id", "ood" or "unlabeled".
     accept : array-like of shape (n,), bool
         Whether the model's own rule accepts the row.
     boundaries : mapping of str to pair of array-like
@@ -55,7 +55,7 @@ class PlaneDisplay(Display):
         return {name: values for name, values in super().columns().items() if name != "boundaries"}
 
     @classmethod
-    def from_sample(cls, model: Any, sample: Sample, *, max_points: int | None = 4000) -> PlaneDisplay:
+    def from_sample(cls, sample: Sample, *, max_points: int | None = 4000) -> PlaneDisplay:
         """Place rows in the plane, at most so many of a group: evenly spaced ones; None keeps all."""
         thinned = {name: rows[thin(len(rows), max_points)] for name, rows in sample.groups.items()}
         risk, log_ratio, accept = (
@@ -63,7 +63,7 @@ class PlaneDisplay(Display):
         )
         group = np.repeat(list(thinned), [len(rows) for rows in thinned.values()])
         window = plane_window(risk, log_ratio)
-        boundaries = {rule.name: boundary(rule, *window) for rule in rules_of(model, sample)}
+        boundaries = {rule.name: boundary(rule, *window) for rule in rules_of(sample)}
         return cls(risk, log_ratio, group, accept, boundaries)
 
     def _draw(self, ax: Any, **options: Any) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poscod._comparison import Sample
 from poscod._validation import check_choice
 from poscod.decision import REASONS
+from poscod.model import Sample
 from poscod.plot._display import GROUPS, REASON_COLOURS, Column, Display
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class RejectionDisplay(Display):
     Parameters
     ----------
     group : array-like of shape (n,), str
-        "id", "ood" or "unlabelled".
+        "id", "ood" or "unlabeled".
     name : array-like of shape (n,)
         Class of each count.
     reason : array-like of shape (n,), str
@@ -58,9 +58,9 @@ class RejectionDisplay(Display):
         return super().from_estimator(model, X, y, X_ood, X_unlabeled, labels=y, **options)
 
     @classmethod
-    def from_sample(cls, model: Any, sample: Sample, *, labels: Any = None) -> Self:
+    def from_sample(cls, sample: Sample, *, labels: Any = None) -> Self:
         """Count rows that are decided already; without labels ID rows are counted by the classifier's answer, too."""
-        classes, reasons = model.classes_, np.array(list(REASONS))
+        classes, reasons = sample.calibration.classes, np.array(list(REASONS))
         parts = []
         for group, rows in sample.groups.items():
             label = rows.label if labels is None or group != "id" else np.asarray(labels)

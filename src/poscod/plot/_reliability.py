@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Sample
+from poscod.model import Sample
 from poscod.plot._display import GROUPS, Column, Display
 from poscod.risk import reliability
 
@@ -44,7 +44,7 @@ class ReliabilityDisplay(Display):
     n: Column
 
     @classmethod
-    def from_sample(cls, model: Any, sample: Sample, *, n_bins: int = 15) -> ReliabilityDisplay:
+    def from_sample(cls, sample: Sample, *, n_bins: int = 15) -> ReliabilityDisplay:
         """Check r on the ID rows."""
         result = reliability(sample.known.risk, sample.loss, n_bins=n_bins, level=sample.level)
         return cls(result.predicted, result.observed, result.low, result.high, result.n)

@@ -76,11 +76,26 @@ def add(chart: dict[str, Any], kind: str, name: str, d: str, label: str | None =
         chart["legend"].append({"class": name, "kind": look, "label": label})
 
 
-def band(chart: dict[str, Any], name: str, ends: list[tuple[float, float, float]]) -> None:
-    """Fill between the lower and the upper ends of intervals: (x, low, high)."""
-    there = path(chart, [e[0] for e in ends], [e[2] for e in ends])
-    back = path(chart, [e[0] for e in ends[::-1]], [e[1] for e in ends[::-1]])
-    add(chart, "bands", name, f"{there}{back.replace('M', 'L', 1)}Z")
+def series(chart: dict[str, Any], name: str, points: list[dict[str, Any] | None], label: str) -> None:
+    """Draw a line through points (x, estimate, maybe low and high) with its band; None and unknown values leave a gap in both."""
+    across, up = chart["axes"]
+    runs: list[list[dict[str, Any]]] = [[]]
+    for point in points:
+        if point is None or point["estimate"] is None:
+            runs.append([])
+        else:
+            runs[-1].append(point)
+    for run in filter(None, runs):
+        xs = [p["x"] for p in run]
+        if run[0].get("high") is not None:
+            there = path(chart, xs, [p["high"] for p in run])
+            back = path(chart, xs[::-1], [p["low"] for p in run[::-1]])
+            add(chart, "bands", name, f"{there}{back.replace('M', 'L', 1)}Z")
+            if len(run) == 1:  # a band of no width is not seen
+                whisker = f"M{across(xs[0])} {up(run[0]['low'])}V{up(run[0]['high'])}"
+                add(chart, "lines", f"{name} whisker", whisker)
+        add(chart, "lines", name, path(chart, xs, [p["estimate"] for p in run]))
+    chart["legend"].append({"class": name, "kind": "line", "label": label})
 
 
 def path(chart: dict[str, Any], xs: list[float], ys: list[float | None]) -> str:
@@ -102,17 +117,18 @@ def curve_chart(summary: dict[str, Any], value: str, label: str) -> dict[str, An
     known = [v for v in c[value] if v is not None]
     if not known:
         return None
-    points = list(zip(c["rule"], c["tpr_min"], c[f"{value}_low"], c[value], c[f"{value}_high"], strict=True))
-    ends = [(x, low, high) for name, x, low, _, high in points if name == "poscod" and None not in (low, high)]
+    columns = zip(c["rule"], c["tpr_min"], c[f"{value}_low"], c[value], c[f"{value}_high"], strict=True)
+    lines: dict[str, list[dict[str, Any] | None]] = {name: [] for name in dict.fromkeys(c["rule"])}
+    for name, x, low, estimate, high in columns:
+        ends = {"low": low, "high": high} if name == "poscod" else {}
+        lines[name].append({"x": x, "estimate": estimate, **ends})
     # Most of a band, never less than all of the curves: one wide interval must not flatten everything.
-    top = max(*known, min(max((high for *_, high in ends), default=0.0), 1.6 * max(known)), 1e-3)
+    highest = max((p["high"] for p in lines["poscod"] if p and p["high"] is not None), default=0.0)
+    top = max(*known, min(highest, 1.6 * max(known)), 1e-3)
     labels = "required TPR (share of known inputs to accept)", label
     chart = frame((min(c["tpr_min"]), 1.0), (0.0, 1.05 * top), labels)
-    if ends:
-        band(chart, "poscod", ends)
-    for name in dict.fromkeys(c["rule"]):
-        mine = [(x, y) for rule, x, _, y, _ in points if rule == name]
-        add(chart, "lines", name, path(chart, *map(list, zip(*mine, strict=True))), RULE_NAMES[name])
+    for name, points in lines.items():
+        series(chart, name, points, RULE_NAMES[name])
     return chart
 
 
@@ -144,8 +160,8 @@ def dot(x: float, y: float, accepted: bool = True) -> str:
 def histogram_chart(summary: dict[str, Any], score: str, label: str) -> dict[str, Any]:
     """Return the histograms of one score by group."""
     c = summary["distributions"]
-    bins = [bin_ for bin_ in zip(*(c[k] for k in ("score", "group", "left", "right", "share")), strict=True)]
-    bins = [bin_ for bin_ in bins if bin_[0] == score]
+    columns = (c[key] for key in ("score", "group", "left", "right", "share"))
+    bins = [row for row in zip(*columns, strict=True) if row[0] == score]
     ends = min(b[2] for b in bins), max(b[3] for b in bins)
     chart = frame(ends, (0.0, 1.05 * max(b[4] for b in bins)), (label, "share of rows"))
     for name, text in GROUP_NAMES.items():

@@ -8,7 +8,6 @@ rank of the threshold among the calibration scores is given, not computed in the
 from __future__ import annotations
 
 import base64
-import math
 from typing import Any
 
 import numpy as np
@@ -18,34 +17,32 @@ from poscod.exceptions import InfeasibleProblemError
 from poscod.metrics import required, rounding_of
 from poscod.model import Sample, required_tpr
 from poscod.problem import ScodProblem
-from poscod.rule import Rule
-from poscod.selector import Calibration, guaranteed_rank, normal_quantile, solve, tpr_rank
+from poscod.selector import guaranteed_rank, normal_quantile, tpr_rank
 
 SCALES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Factors of the loss that the page offers."""
 
 
-def explorer_data(model: Any, sample: Sample, *, max_points: int | None) -> dict[str, Any]:
+def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
     """Return everything that the what-if explorer reads."""
     if max_points is not None:
         max_points = check_count(max_points, "max_points")
-    problem, rows, options = model.rule_.problem, model.calibration_, model.get_params(deep=False)
-    known, weight = rows.known(problem.loss), rows.weight
-    delta = options["delta"] if options["threshold"] == "guaranteed" else None
-    alpha, tpr_min = problem.alpha, required_tpr(model, sample)
-    targets = _with(tpr_positions(), tpr_min)
-    groups = {"calibration": {"risk": known.risk, "log_ratio": known.log_ratio}}
-    if weight is not None:
-        groups["calibration"]["weight"] = weight
-    for name, decisions in sample.groups.items():
-        groups[name] = {"risk": decisions.risk, "log_ratio": decisions.log_ratio}
-    groups["id"]["loss"] = sample.loss
+    problem, rows, weight = sample.rule.problem, sample.calibration, sample.calibration.weight
+    known, start = rows.known(problem.loss), ScodProblem(problem.alpha, required_tpr(sample), problem.loss)
+    targets = _with(tpr_positions(), start.tpr_min)
+    # Budgets, bounds and other problems have no place on the sliders, nor has a rule of more rows (a cluster's) or of a shared guarantee.
+    own = problem == start and sample.rule.rows == len(rows) and getattr(sample.rule.promise, "rules", 0) == 1
+    more = {"calibration": {} if weight is None else {"weight": weight}, "id": {"loss": sample.loss}}
+    groups = {
+        name: {"risk": part.risk, "log_ratio": part.log_ratio, **more.get(name, {})}
+        for name, part in {"calibration": known, **sample.groups}.items()
+    }
     return {
-        "own": _is_own(model.rule_, ScodProblem(alpha, tpr_min, problem.loss), rows, delta),
-        "alpha": _slider(_with(np.arange(101) / 100.0, alpha), alpha),
-        "tpr_min": _slider(targets, tpr_min),
+        "own": own,
+        "alpha": _slider(_with(np.arange(101) / 100.0, start.alpha), start.alpha),
+        "tpr_min": _slider(targets, start.tpr_min),
         "scale": _slider(np.array(SCALES), 1.0),
-        "rank": None if weight is not None else [rank_of(len(rows), t, delta) for t in targets.tolist()],
+        "rank": None if weight is not None else [rank_of(len(rows), t, sample.delta) for t in targets.tolist()],
         "floor": None if weight is None else floors(weight, targets),
         "prior": sample.prior,
         "z": normal_quantile(sample.level),
@@ -53,16 +50,6 @@ def explorer_data(model: Any, sample: Sample, *, max_points: int | None) -> dict
             name: _embed(columns, None if name == "calibration" else max_points) for name, columns in groups.items()
         },
     }
-
-
-def _is_own(rule: Rule, start: ScodProblem, rows: Calibration, delta: float | None) -> bool:
-    """Tell whether the sliders start at the model's own rule; budgets, bounds and other problems have no place on them."""
-    try:
-        line = solve(start, rows, delta=delta)
-    except InfeasibleProblemError:
-        return False
-    # A model may come from a machine that rounds otherwise.
-    return rule.problem == start and math.isclose(line.threshold, rule.threshold, rel_tol=1e-9)
 
 
 def tpr_positions() -> Floats:

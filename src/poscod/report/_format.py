@@ -132,15 +132,6 @@ def markdown_text(value: Any, *, whole: bool = False) -> str:
     return "".join(f"\\{c}" if c in "\\`*_[]|#!~$" else c for c in text)
 
 
-FILTERS: dict[str, Callable[..., str]] = {
-    "sentence_case": sentence_case,
-    "fixed": fixed,
-    "percent": percent,
-    "count": count,
-    "general": general,
-    "slope": slope,
-    "interval": interval,
-    "shortened": shortened,
-    "cell": markdown_text,
-}
+_SHOWN = (sentence_case, fixed, percent, count, general, slope, interval, shortened)
+FILTERS: dict[str, Callable[..., str]] = {"cell": markdown_text, **{show.__name__: show for show in _SHOWN}}
 """Filters of the templates."""

@@ -66,14 +66,14 @@ def rates_section(measured: Measured, sample: Sample) -> dict[str, Any]:
     return {**_rates(measured), "loss_of_all": every, "zero_one": sample.zero_one}
 
 
-def rules_section(model: Any, sample: Sample) -> list[dict[str, Any]]:
+def rules_section(sample: Sample) -> list[dict[str, Any]]:
     """Return the model's own rule and its competitors at the same required TPR."""
-    return [{"name": rule.name, **_rates(measure(rule, sample))} for rule in rules_of(model, sample)]
+    return [{"name": rule.name, **_rates(measure(rule, sample))} for rule in rules_of(sample)]
 
 
-def plane_section(model: Any, sample: Sample, max_points: int = 1200) -> dict[str, Any]:
+def plane_section(sample: Sample, max_points: int = 1200) -> dict[str, Any]:
     """Return points and boundaries of the plane."""
-    display = PlaneDisplay.from_sample(model, sample, max_points=max_points)
+    display = PlaneDisplay.from_sample(sample, max_points=max_points)
     right, window = plane_window(display.risk, display.log_ratio)
     lines = {name: {"risk": line[0], "log_ratio": line[1]} for name, line in display.boundaries.items()}
     shown = {name: int(np.sum(display.group == name)) for name in sample.groups}
@@ -83,9 +83,9 @@ def plane_section(model: Any, sample: Sample, max_points: int = 1200) -> dict[st
     return {"points": points, "boundaries": lines, "right": right, "window": list(window), "shown": shown}
 
 
-def rejections_section(model: Any, sample: Sample, y: Any, class_names: list[str]) -> dict[str, Any]:
+def rejections_section(sample: Sample, y: Any, class_names: list[str]) -> dict[str, Any]:
     """Return counts by class and reason; ID rows by true class, others by the classifier's answer."""
-    display = RejectionDisplay.from_sample(model, sample, labels=y)
+    display = RejectionDisplay.from_sample(sample, labels=y)
     found = {}
     for name in sample.groups:
         table = display.count[display.group == name].reshape(len(class_names), len(REASONS))
@@ -124,7 +124,6 @@ def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) 
 
 
 def examples_section(
-    model: Any,
     sample: Sample,
     y: Any,
     class_names: list[str],
@@ -133,7 +132,7 @@ def examples_section(
     max_columns: int,
 ) -> list[dict[str, Any]]:
     """Return the rows with the highest score of each group and reason, and the dearest mistakes among accepted ID rows."""
-    classes, found = model.scorer_.classes, []
+    classes, found = sample.calibration.classes, []
     truth = np.searchsorted(classes, np.asarray(y))
     for group, rows in sample.groups.items():
         table = dict(list(columns.get(group, {}).items())[:max_columns])
