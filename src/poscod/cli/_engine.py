@@ -203,7 +203,7 @@ def evaluate_on_dask(
     )
     rows, y = fresh.rows, fresh.y
     sample = _evaluate.read_chunks(model, rows, y, cluster, pi=args.pi, level=args.level)
-    rules = compare_rules(sample, measure=_evaluate.measure_rule, areas=_evaluate.areas)
+    rules = compare_rules(sample, measure=_evaluate.measure_rule)
     found = None
     if "unlabeled" in rows:
         found = _evaluate.check_ratio_chunks(model, rows["id"], y, rows["unlabeled"], cluster, level=args.level)
