@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import contextmanager
 
 import dask
 import numpy as np
@@ -16,13 +17,14 @@ def at_once():
         yield
 
 
-@pytest.fixture(scope="session")
-def client():
+@contextmanager
+def started(n_workers):
+    """A cluster of processes on 127.0.0.1."""
     from distributed import Client, LocalCluster
 
     with (
         LocalCluster(
-            n_workers=2,
+            n_workers=n_workers,
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
@@ -34,6 +36,19 @@ def client():
         ) as cluster,
         Client(cluster, set_as_default=False) as found,
     ):
+        yield found
+
+
+@pytest.fixture(scope="session")
+def client():
+    with started(2) as found:
+        yield found
+
+
+@pytest.fixture
+def doomed():
+    """A cluster that gives up a task with its first worker, for a test that kills it."""
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), started(1) as found:
         yield found
 
 

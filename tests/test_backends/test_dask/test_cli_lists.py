@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from contextlib import nullcontext
@@ -71,8 +70,8 @@ def engine(monkeypatch):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_lists_are_read_as_in_this_process(folder, engine, capsys, mode, tmp_path, monkeypatch):
-    quick = functools.partial(CorrectedSigmoid, ood_prior=0.3, max_iter=4)
-    monkeypatch.setitem(_fit.RATIOS, "paper", lambda: quick("paper"))
+    quick = CorrectedSigmoid("paper", ood_prior=0.3, max_iter=4)
+    monkeypatch.setitem(_fit.RATIOS, "paper", quick)
     words = [*MODES[mode], "--target", "label", "--row-id", "key", "--ratio", "paper", "--quiet", "--tpr-min", "0.9"]
     models = []
     for name, suffix, extra in (("one", ".parquet", []), ("many", "", engine)):

@@ -195,6 +195,10 @@ def test_a_sample_trains_what_needs_its_rows_in_memory(world):
     found = backend.fit(model, lazy(X, 250), y, lazy(U, 250), sample_rows=10_000)
     expected = model.fit(X, y, X_unlabeled=U)
     assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
+    frames = [dd.from_pandas(pd.DataFrame(part, columns=NAMES), npartitions=3) for part in (X, U)]
+    framed = backend.fit(model, frames[0], y, frames[1], sample_rows=10_000)
+    assert framed.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
+    assert framed.classifier_.feature_names_in_.tolist() == NAMES
     fewer = backend.fit(model, lazy(X, 250), y, lazy(U, 250), sample_rows=150)
     assert fewer.classifier_.predict(X).shape == (600,)
     assert fewer.threshold_ != found.threshold_
