@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from poscod import POSCOD
-from poscod._evaluation import estimate_share
+from poscod.model import estimate_share
 from poscod.decision import Decisions, rejection_reason
 from poscod.metrics import Interval
 from poscod.monitor import Monitor, Reference, adjusted_count, likelihood_share
@@ -74,7 +74,7 @@ def draw_reference(world: World, m: int, n: int, rng: Any, pi: float = 1.0, *, k
         prior=Interval(pi, pi, pi, 0.95)
         if known_share
         else estimate_share(world.log_ratio[known], world.log_ratio[mixed], 0.95),
-        source="ood" if pi == 1.0 else "unlabelled",
+        source="ood" if pi == 1.0 else "unlabeled",
         classes=[0, 1],
         threshold=threshold,
         tpr_min=PROBLEM.tpr_min,
@@ -225,7 +225,7 @@ def second_sample_table(runs: int) -> None:
         samples: dict[str, dict[str, Any]] = {
             "300 clean OOD rows": {"ood": world.sample_ood(300, random_state=20_000 + seed)},
             "1,000 rows of fresh traffic": {
-                "unlabelled": world.sample_mixture(1000, 0.2, random_state=30_000 + seed)[0]
+                "unlabeled": world.sample_mixture(1000, 0.2, random_state=30_000 + seed)[0]
             },
             "the traffic of the fit": {},
         }
