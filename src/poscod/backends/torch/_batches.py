@@ -20,6 +20,8 @@ from poscod.exceptions import InvalidInputError
 LABELS = ("labels", "label")
 # Names under which data sets of images (OpenOOD, some of Hugging Face) pass the one positional input.
 INPUTS = ("data", "image")
+AMP: dict[str, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+"""Mixed precision by name."""
 
 
 class Batch(NamedTuple):
@@ -66,6 +68,8 @@ def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
 
 def split_batch(batch: Any) -> Batch:
     """Tell the input of a batch from its labels."""
+    if isinstance(batch, Batch):
+        return batch
     labels = None
     if isinstance(batch, Mapping):
         labels = next((batch[key] for key in LABELS if batch.get(key) is not None), None)
@@ -129,12 +133,6 @@ def join(batches: list[Batch]) -> Batch:
     return Batch(both([b.args for b in batches]), both([b.kwargs for b in batches]), None)
 
 
-def device_of(model: torch.nn.Module) -> torch.device:
-    """Return the device of a network's first parameter."""
-    first = next(iter(model.parameters()), None)
-    return torch.device("cpu") if first is None else first.device
-
-
 def unwrap(model: Any) -> torch.nn.Module:
     """Return the network inside `DataParallel`, and refuse what is none."""
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
@@ -147,7 +145,7 @@ def unwrap(model: Any) -> torch.nn.Module:
 @contextmanager
 def evaluating(model: torch.nn.Module, device: torch.device | str | None) -> Iterator[torch.device]:
     """Put a network in evaluation mode on a device, and everything back where it was afterwards."""
-    before = device_of(model)
+    before = next((value.device for value in model.parameters()), torch.device("cpu"))
     modes = {module: module.training for module in model.modules()}
     there = before if device is None else torch.device(device)
     try:
@@ -159,13 +157,3 @@ def evaluating(model: torch.nn.Module, device: torch.device | str | None) -> Ite
         for module, mode in modes.items():
             module.training = mode
         model.to(before)
-
-
-def precision(amp: Any) -> torch.dtype | None:
-    """Return the dtype of mixed precision."""
-    known = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-    if amp is None or amp in known.values():
-        return amp
-    if amp not in known:
-        raise InvalidInputError(f"amp must be 'float16', 'bfloat16' or None, got {amp!r}.")
-    return known[amp]

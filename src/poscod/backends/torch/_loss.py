@@ -94,6 +94,11 @@ class CorrectedSigmoidLoss(torch.nn.Module):
         """The share of OOD rows among the unlabelled ones, as it stands."""
         return float(torch.sigmoid(self.prior_logit.detach()))
 
+    @property
+    def shift(self) -> float:
+        """Difference u - log g, the same for every row."""
+        return self.log_odds_u + float(torch.nn.functional.logsigmoid(self.prior_logit.detach()))
+
     def forward(self, u: Tensor, unlabeled: Tensor) -> Tensor:
         """Return the loss of a batch.
 
@@ -121,10 +126,12 @@ class CorrectedSigmoidLoss(torch.nn.Module):
         Parameters
         ----------
         u : Tensor of shape (n,) or (n, 1)
+            Output of the network.
 
         Returns
         -------
         log_ratio : Tensor of shape (n,)
+            Higher = more like OOD.
         """
         log_pi = torch.nn.functional.logsigmoid(self.prior_logit).to(u.dtype)
         return u.reshape(len(u)) - self.log_odds_u - log_pi

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from poscod._optional import require
@@ -30,7 +29,7 @@ def load_weights(model: torch.nn.Module, path: str | os.PathLike[str]) -> torch.
     ----------
     model : Module
     path : str or path-like
-        .safetensors, .npz, or a file of ``torch.save``.
+        .safetensors, or a file of ``torch.save``.
 
     Returns
     -------
@@ -64,9 +63,6 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     if source.suffix == ".safetensors":
         package = require("safetensors.torch", extra="files", feature="Reading .safetensors")
         return dict(package.load_file(str(source)))
-    if source.suffix == ".npz":
-        with np.load(source, allow_pickle=False) as archive:
-            return {name: torch.as_tensor(archive[name]) for name in archive.files}
     try:
         found: Any = torch.load(source, map_location="cpu", weights_only=True)
     except OSError:
@@ -76,13 +72,8 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
         raise InvalidInputError(
             f"{source} could not be read as plain tensors ({first}): save a state dict (model.state_dict()), not a whole network."
         ) from None
-    for _ in range(len(INSIDE)):
-        inner = next(
-            (found[key] for key in INSIDE if isinstance(found, Mapping) and isinstance(found.get(key), Mapping)), None
-        )
-        if inner is None:
-            break
-        found = inner
+    while isinstance(found, Mapping) and (inside := [key for key in INSIDE if isinstance(found.get(key), Mapping)]):
+        found = found[inside[0]]
     if not isinstance(found, Mapping) or not found or not all(isinstance(v, torch.Tensor) for v in found.values()):
         raise InvalidInputError(f"{source} must hold a state dict (names and tensors), got {type(found).__name__}.")
     return {str(name): value for name, value in found.items()}
