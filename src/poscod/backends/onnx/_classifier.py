@@ -15,9 +15,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from poscod._inputs import _LEAST_PROBABILITY
 from poscod.backends.onnx._graph import Graph
 from poscod.exceptions import InvalidInputError
+from poscod.model import LEAST_PROBABILITY
 
 
 def _standard(graph: Graph, step: Any, x: str) -> str:
@@ -60,7 +60,7 @@ def classifier_logits(graph: Graph, classifier: Any, x: str) -> str:
     if len(classifier.classes_) == 2:  # one row of coefficients stands for the second class
         weight, bias = np.vstack([np.zeros_like(weight), weight]), np.concatenate([[0.0], np.ravel(bias)])
     margin = graph("Add", graph("MatMul", x, graph.real(weight.T)), graph.real(bias))
-    return graph.log_at_least(graph("Softmax", margin, axis=1), graph.real(_LEAST_PROBABILITY))
+    return graph.log_at_least(graph("Softmax", margin, axis=1), graph.real(LEAST_PROBABILITY))
 
 
 def _refusal(step: Any) -> InvalidInputError:

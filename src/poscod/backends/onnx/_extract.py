@@ -7,15 +7,15 @@ Convention: as `poscod.backends.torch.extract`, for files that any framework wro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poscod._optional import require
-from poscod._validation import check_choice, check_count
 from poscod.activations import Activations
+from poscod.backends._blocks import Blocks
 from poscod.backends._progress import watched
 from poscod.backends._spool import Spool
 from poscod.backends.onnx._backbone import expose, find_ends, open_model
@@ -42,6 +42,7 @@ def extract(
     Parameters
     ----------
     model : str, path-like or ModelProto
+        The network, or the file that holds it.
     data : ndarray, pair (inputs, labels) of ndarray, or iterable of batches
         A batch is an array, a pair (array, labels), or a mapping of the network's input names (and ``labels``).
     features, logits : str, default=None
@@ -60,9 +61,9 @@ def extract(
     Returns
     -------
     activations : Activations
+        ``weight`` and ``bias`` are there if ``logits = features @ weight.T + bias`` holds, which is checked on the first batch.
     """
     runtime = require("onnxruntime", extra="onnx", feature="Running an ONNX network")
-    check_choice(dtype, "dtype", {"float32": 0, "float64": 1})
     network = open_model(model)
     ends = find_ends(network, features, logits)
     try:
@@ -91,32 +92,17 @@ def extract(
 
 
 def _batches(data: Any, batch_size: int) -> Iterable[Any]:
-    check_count(batch_size, "batch_size")
-    if isinstance(data, np.ndarray):
-        return _Cut((data,), batch_size)
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, np.ndarray) for part in data):
-        if len(data[0]) != len(data[1]):
+    """Return arrays in blocks, and batches as they are."""
+    arrays = data if isinstance(data, tuple) and len(data) == 2 else (data,)
+    if all(isinstance(array, np.ndarray) for array in arrays):
+        if len({len(array) for array in arrays}) > 1:
             raise InvalidInputError(f"data must pair as many labels as inputs, got {len(data[0])} and {len(data[1])}.")
-        return _Cut(data, batch_size)
+        return Blocks(len(arrays[0]), batch_size, lambda rows: tuple(array[rows] for array in arrays))
     if not isinstance(data, Iterable):
         raise InvalidInputError(
             f"data must be an array, a pair (inputs, labels) or batches, got {type(data).__name__}."
         )
     return data
-
-
-class _Cut:
-    """Arrays in blocks of rows."""
-
-    def __init__(self, arrays: tuple[NDArray[Any], ...], rows: int) -> None:
-        self.arrays, self.rows = arrays, rows
-
-    def __len__(self) -> int:
-        return -(-len(self.arrays[0]) // self.rows)
-
-    def __iter__(self) -> Iterator[Any]:
-        for start in range(0, len(self.arrays[0]), self.rows):
-            yield tuple(array[start : start + self.rows] for array in self.arrays)
 
 
 def _feed(batch: Any, names: dict[str, str]) -> tuple[dict[str, NDArray[Any]], Any]:

@@ -13,11 +13,7 @@ import numpy as np
 from poscod.backends.onnx._graph import Graph
 from poscod.backends.onnx._risk import split_top
 from poscod.exceptions import InvalidInputError
-from poscod.ratio._evidence import NEIGHBOURS, TINY, Bank
-from poscod.ratio._linear import FOLDED_MEAN, LinearRatio
-from poscod.ratio._ratio import LOG_LIMIT
-from poscod.ratio._representation import CLIP, Representation
-from poscod.ratio._strong_recipe import StrongRatio
+from poscod.ratio import CLIP, FOLDED_MEAN, LOG_LIMIT, NEIGHBOURS, TINY, Bank, LinearRatio, Representation, StrongRatio
 
 
 def log_ratio(graph: Graph, ratio: Any, features: str, logits: str | None, n_classes: int) -> str:

@@ -33,8 +33,8 @@ def split_top(graph: Graph, logits: str, n_classes: int) -> Top:
     return Top(index, best, graph("Where", mask, graph.real(NEVER), logits))
 
 
-def answer(graph: Graph, logits: str, n_classes: int, temperature: float, loss: Floats) -> tuple[str, str, str]:
-    """Return posterior, answer and conditional risk."""
+def answer(graph: Graph, logits: str, n_classes: int, temperature: float, loss: Floats) -> str:
+    """Add posterior and answer, and return the conditional risk."""
     rows = graph.constant([-1], "int64")
     scaled = graph("Div", logits, graph.real(temperature))
     posterior = graph("Softmax", scaled, axis=1, to="posterior")
@@ -50,4 +50,5 @@ def answer(graph: Graph, logits: str, n_classes: int, temperature: float, loss: 
         expected = graph("MatMul", posterior, graph.real(loss))
         label = graph("ArgMin", expected, axis=1, keepdims=1)
         risk = graph("GatherElements", expected, label, axis=1)
-    return posterior, graph("Reshape", label, rows, to="label"), graph("Reshape", risk, rows, to="risk")
+    graph("Reshape", label, rows, to="label")
+    return graph("Reshape", risk, rows, to="risk")
