@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from poscod._files import replacing
 from poscod._json import plain
-from poscod._validation import check_choice, check_count
+from poscod._validation import check_choice
 from poscod.backends.onnx._backbone import behind, open_model, opset_of
 from poscod.backends.onnx._classifier import classifier_logits
 from poscod.backends.onnx._graph import REALS, Graph
@@ -30,7 +30,7 @@ from poscod.model import POSCOD
 from poscod.rule import Rule
 
 OUTPUTS = ("label", "accept", "reason", "risk", "log_ratio", "score", "posterior")
-OPSET, FIRST_OPSET, IR_VERSION = 17, 13, 8
+OPSET, IR_VERSION = 17, 8
 # exp leaves single precision above 88.
 TANGENTS = {"float64": TANGENT_AT, "float32": 80.0}
 LARGEST = 2**31 - 2**20
@@ -45,7 +45,6 @@ def export_rule(
     logits: str | None = None,
     dtype: str | None = None,
     precision: str = "float64",
-    opset: int | None = None,
 ) -> Any:
     """Write a fitted model as an ONNX graph that any runtime can serve.
 
@@ -63,8 +62,6 @@ def export_rule(
         Type of the inputs; None is float32 for networks and float64 for tables. Large products (neighbours, covariances) are taken in it.
     precision : {"float64", "float32"}, default="float64"
         Type of everything else. float64 is what Python does; float32 is for runtimes without doubles.
-    opset : int, default=None
-        Version of the operators; None is 17, or that of the network.
 
     Returns
     -------
@@ -89,10 +86,7 @@ def export_rule(
         raise InvalidInputError(
             "backbone needs a model that was fitted on Activations: this one has a classifier of its own."
         )
-    version = check_count(
-        opset if opset is not None else (OPSET if front is None else opset_of(front)), "opset", FIRST_OPSET
-    )
-    graph = Graph(version, dtype, precision)
+    graph = Graph(OPSET if front is None else opset_of(front), dtype, precision)
     inputs = _build(graph, model)
     proto = _model(graph, model, inputs, IR_VERSION if front is None else front.ir_version)
     if front is not None:
