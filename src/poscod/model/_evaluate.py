@@ -210,28 +210,41 @@ def judge(model: Any, X: Any, y: Any) -> tuple[Decisions, Floats]:
             "{y} must have as many rows as {X} ({allowed}), got {got}.", allowed=len(decisions), got=len(y)
         )
     classes = model.calibration_.classes
+    truth, answer = codes_of(classes, y), np.searchsorted(classes, decisions.label)
+    return decisions, model.rule_.problem.losses(truth, answer, len(classes))
+
+
+def codes_of(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:
+    """Return labels as class indices."""
     unknown = ~np.isin(y, classes)
     if unknown.any():
         raise InvalidInputError(
             "{y} must hold labels seen at fit, got {got!r}: OOD rows are passed apart.", got=y[unknown].tolist()[0]
         )
-    truth, answer = (np.searchsorted(classes, labels) for labels in (y, decisions.label))
-    return decisions, model.rule_.problem.losses(truth, answer, len(classes))
+    return np.searchsorted(classes, y)
 
 
 def read_sample(
     model: Any, X: Any, y: Any, X_ood: Any, X_unlabeled: Any, *, pi: float | None = None, level: float = 0.95
 ) -> Sample:
     """Decide once on every group of fresh rows; pi is the share of OOD inputs in the traffic where it is known."""
-    level = check_number(level, "level", 0.0, 1.0, closed="neither")
-    pi = None if pi is None else check_number(pi, "pi", 0.0, 1.0, closed="right")
     known, loss = judge(model, X, y)
     others = {"ood": X_ood, "unlabeled": X_unlabeled}
     groups = {"id": known, **{name: model.decide(rows) for name, rows in others.items() if rows is not None}}
-    prior = None
-    if "unlabeled" in groups:
-        estimated = None if pi is not None else estimate_share(known.log_ratio, groups["unlabeled"].log_ratio, level)
-        prior = estimated or Interval(float(pi or 0.0), float(pi or 0.0), float(pi or 0.0), level)
+    return sample_of(model, groups, loss, pi=pi, level=level)
+
+
+def sample_of(
+    model: Any, groups: dict[str, Decisions], loss: Floats, *, pi: float | None = None, level: float = 0.95
+) -> Sample:
+    """Return decisions on fresh rows as a sample; without pi the share of OOD inputs in the traffic is estimated."""
+    level = check_number(level, "level", 0.0, 1.0, closed="neither")
+    pi = None if pi is None else check_number(pi, "pi", 0.0, 1.0, closed="right")
+    prior = None if pi is None else Interval(pi, pi, pi, level)
+    if "unlabeled" not in groups:
+        prior = None
+    elif prior is None:
+        prior = estimate_share(groups["id"].log_ratio, groups["unlabeled"].log_ratio, level)
     delta = model.delta if model.threshold == "guaranteed" else None
     return Sample(model.rule_, model.calibration_, delta, model.ratio_ is not None, groups, loss, prior, level)
 

@@ -148,10 +148,7 @@ class Memory:
 
     def temperature(self, at: Indices, codes: NDArray[np.int64]) -> float:
         """Calibrate the logits."""
-        with warnings.catch_warnings():
-            # Few rows without an error leave the posterior as it is, which is what anyone would do.
-            warnings.simplefilter("ignore", TemperatureWarning)
-            return TemperatureScaling().fit(self._rows(at).logits, codes).temperature_
+        return temperature_of(self._rows(at).logits, codes)
 
     def fit_ratio(self, ratio: Any, at: Indices, weight: Floats | None, traffic_weight: Floats | None) -> Any:
         """Fit a ratio."""
@@ -291,6 +288,14 @@ def _fit_parts(
         0.0 if fitted is None else float(fitted.ood_prior_),
         held_out=not plan.folds,
     )
+
+
+def temperature_of(logits: Floats, codes: NDArray[np.int64]) -> float:
+    """Return the temperature that calibrates logits."""
+    with warnings.catch_warnings():
+        # Few rows without an error leave the posterior as it is, which is what anyone would do.
+        warnings.simplefilter("ignore", TemperatureWarning)
+        return TemperatureScaling().fit(logits, codes).temperature_
 
 
 def given_classifier(template: Any, like: Any, classes: NDArray[Any]) -> Any:

@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 def make_plan(codes: NDArray[np.int64], calibration: float, frozen: bool, rng: np.random.RandomState) -> Plan:
     """Plan by a held-out share (float) or a number of folds (int); with a frozen classifier no row trains it."""
-    if isinstance(calibration, float):
+    if not isinstance(calibration, int):
         train, learn, score = _shares(codes, 1.0 if frozen else calibration, rng)
         return Plan(train, learn, [Step(learn, score)])
     fold = _folds(codes, calibration, rng)

@@ -312,7 +312,8 @@ class Schema:
         schema : Schema
         """
         known = {field.name for field in fields(cls)}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in document.items() if k in known})
+        chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items() if k in known}
+        return cls(**chosen)
 
     def _matrix(
         self, columns: Mapping[str, NDArray[Any]], names: Sequence[str], width: int, what: str, source: Any

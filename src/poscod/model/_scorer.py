@@ -128,12 +128,22 @@ def view(classifier: Any, X: Any, *, with_features: bool = True) -> Activations:
     if isinstance(X, Activations):
         X.need("logits", caller="POSCOD on Activations")
         return X
-    inner = classifier.estimator if isinstance(classifier, FrozenEstimator) else classifier
-    if isinstance(inner, Pipeline) and len(inner) > 1 and not is_numeric(X):
-        X = inner[:-1].transform(X)
-        classifier = inner[-1]
+    X, classifier = _transformed(classifier, X)
     probability = np.asarray(classifier.predict_proba(X), dtype=np.float64)
     return unchecked(_numbers(X) if with_features else None, np.log(np.maximum(probability, LEAST_PROBABILITY)))
+
+
+def features_of(classifier: Any, X: Any) -> NDArray[Any] | None:
+    """Return the features of a view without asking the classifier for probabilities; None where there are none."""
+    return X.features if isinstance(X, Activations) else _numbers(_transformed(classifier, X)[0])
+
+
+def _transformed(classifier: Any, X: Any) -> tuple[Any, Any]:
+    """Return rows as the last step of a classifier sees them, and that step; numbers stay as they are."""
+    inner = classifier.estimator if isinstance(classifier, FrozenEstimator) else classifier
+    if isinstance(inner, Pipeline) and len(inner) > 1 and not is_numeric(X):
+        return inner[:-1].transform(X), inner[-1]
+    return X, classifier
 
 
 def unchecked(features: NDArray[Any] | None, logits: Floats) -> Activations:

@@ -46,7 +46,6 @@ from poscod.ratio._rows import columns_of as columns_of
 from poscod.ratio._rows import row_hash as row_hash
 from poscod.ratio._standard_sigmoid import StandardSigmoid
 from poscod.ratio._strong_recipe import StrongRatio as StrongRatio
-from poscod.ratio._tuning import Tuning, tune_ratio
 from poscod.ratio._warnings import (
     ClassPriorShiftWarning,
     NoOODEvidenceWarning,
@@ -67,12 +66,10 @@ __all__ = [
     "Ratio",
     "SeenByClassifierWarning",
     "StandardSigmoid",
-    "Tuning",
     "UndeterminedPriorWarning",
     "certified_lower_bound",
     "diagnose",
     "estimate_prior",
     "format_diagnosis",
     "rows_to_notice",
-    "tune_ratio",
 ]

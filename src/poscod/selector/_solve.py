@@ -80,10 +80,9 @@ def solve(
         _check_guarantee(problem, calibration)
     task = Task(calibration, calibration.known(problem.loss), None if delta is None else delta / rules)
     if isinstance(problem, RiskBound):
-        problem, asked = problem.replace(delta=problem.delta / rules), problem
-        line, confidence = _risk_bound(problem, task), 1.0 - asked.delta
-        promise: Promise | None = Promise("selective_risk", asked.risk_max, confidence, rules, chosen_later)
-        return Rule(asked, line.slope, line.threshold, promise, len(calibration))
+        line = _risk_bound(problem.replace(delta=problem.delta / rules), task)
+        bound = Promise("selective_risk", problem.risk_max, 1.0 - problem.delta, rules, chosen_later)
+        return Rule(problem, line.slope, line.threshold, bound, len(calibration))
     line = SOLVERS[type(problem)](problem, task)
     promise = None
     if problem.tpr_min is not None:
