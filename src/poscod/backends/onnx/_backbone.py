@@ -8,7 +8,6 @@ become outputs, so that a runtime returns them, or inputs of the rule that is pu
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -34,14 +33,13 @@ def open_model(model: Any) -> Any:
     onnx = require("onnx", extra="onnx", feature="Reading an ONNX model")
     if isinstance(model, onnx.ModelProto):
         return model
-    path = Path(os.fspath(model))
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
     try:
-        return onnx.load(str(path))
+        return onnx.load(os.fspath(model))
+    except OSError:
+        raise
     except Exception as error:
         raise InvalidInputError(
-            f"{path} could not be read as an ONNX model ({type(error).__name__}: {error})."
+            f"{model} could not be read as an ONNX model ({type(error).__name__}: {error})."
         ) from None
 
 

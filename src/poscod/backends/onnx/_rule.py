@@ -114,10 +114,10 @@ def _build(graph: Graph, model: POSCOD) -> dict[str, int]:
         inputs = {"input": model.schema_.n_features}
     risk = answer(graph, z, k, scorer.temperature, rule.problem.loss_matrix(k))
     if scorer.ratio is None:
-        g = graph("Sub", graph("Mul", risk, graph.real(0.0)), graph.real(np.inf), to="log_ratio")
+        g = graph("Sub", graph("Mul", risk, graph.real(0.0)), graph.real(np.inf), name="log_ratio")
     else:
         values = log_ratio(graph, scorer.ratio, x, z if "logits" in columns else None, k)
-        g = graph("Reshape", values, graph.constant([-1], "int64"), to="log_ratio")
+        g = graph("Reshape", values, graph.constant([-1], "int64"), name="log_ratio")
     _decide(graph, rule, risk, g)
     return inputs
 
@@ -125,27 +125,27 @@ def _build(graph: Graph, model: POSCOD) -> dict[str, int]:
 def _decide(graph: Graph, rule: Rule, risk: str, log_ratio: str) -> None:
     """Add score, accept and reason."""
     score, part = _score(graph, risk, log_ratio, rule.slope)
-    accept = graph("LessOrEqual", score, graph.real(rule.threshold), to="accept")
+    accept = graph("LessOrEqual", score, graph.real(rule.threshold), name="accept")
     index = {name: graph.constant(place, "int64") for place, name in enumerate(REASONS)}
     ambiguous = graph("GreaterOrEqual", part, graph("Mul", score, graph.real(_MAIN_SHARE)))
     unfamiliar = graph("LessOrEqual", part, graph("Mul", score, graph.real(1.0 - _MAIN_SHARE)))
     chosen = graph("Where", unfamiliar, index["unfamiliar"], index["both"])
     chosen = graph("Where", ambiguous, index["ambiguous"], chosen)
-    graph("Where", accept, index["accepted"], chosen, to="reason")
+    graph("Where", accept, index["accepted"], chosen, name="reason")
 
 
 def _score(graph: Graph, risk: str, log_ratio: str, beta: float) -> tuple[str, str]:
     """Return s = r + beta g and the part of it that is risk."""
     if beta == 0.0:
-        return graph("Identity", risk, to="score"), risk
+        return graph("Identity", risk, name="score"), risk
     edge = TANGENTS[graph.wide]
     alone = np.isinf(beta)
     exponent = log_ratio if alone else graph("Add", log_ratio, graph.real(np.log(abs(beta))))
     beyond = graph("Max", graph("Sub", exponent, graph.real(edge)), graph.real(0.0))
     term = graph("Mul", graph("Exp", graph("Min", exponent, graph.real(edge))), graph("Add", beyond, graph.real(1.0)))
     if alone:
-        return graph("Identity", term, to="score"), graph("Mul", risk, graph.real(0.0))
-    return graph("Add" if beta > 0 else "Sub", risk, term, to="score"), risk
+        return graph("Identity", term, name="score"), graph("Mul", risk, graph.real(0.0))
+    return graph("Add" if beta > 0 else "Sub", risk, term, name="score"), risk
 
 
 def _model(graph: Graph, model: POSCOD, inputs: dict[str, int], ir_version: int) -> Any:
