@@ -276,7 +276,6 @@ def test_augmentation_sees_training_rows_only_and_is_seeded_for_every_batch():
         ({"validation": 1.0}, "validation"),
         ({"validation": (1, 2, 3)}, "a pair"),
         ({"decay_every": 0}, "decay_every"),
-        ({"weight_decay": -1.0}, "weight_decay"),
         ({"backbone_learning_rate": 0.0}, "backbone_learning_rate"),
         ({"checkpoint": "run.pt"}, "must end in .npz"),
         ({"ood_prior": 0.0}, "ood_prior"),

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from poscod._validation import check_count
+from poscod.exceptions import InvalidInputError
 
 
 class Blocks:
@@ -31,3 +34,19 @@ class Blocks:
     def __iter__(self) -> Iterator[Any]:
         for start in range(0, self.n, self.size):
             yield self.read(slice(start, min(start + self.size, self.n)))
+
+
+def as_batches(data: Any, batch_size: int, name: str, kinds: tuple[type, ...] = (np.ndarray,)) -> Iterable[Any]:
+    """Return an array, or a pair (inputs, labels), in blocks, and batches as they are."""
+    arrays = data if isinstance(data, tuple) and len(data) == 2 else (data,)
+    if all(isinstance(array, kinds) for array in arrays):
+        if len({len(array) for array in arrays}) > 1:
+            raise InvalidInputError(
+                f"{name} must pair as many labels as inputs, got {len(data[0])} and {len(data[1])}."
+            )
+        return Blocks(len(arrays[0]), batch_size, lambda rows: tuple(array[rows] for array in arrays))
+    if not isinstance(data, Iterable):
+        raise InvalidInputError(
+            f"{name} must be an array, a pair of arrays (inputs, labels) or batches, got {type(data).__name__}."
+        )
+    return data

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("float32", "float64")}
+# What to do about a number that is not finite.
+HINT = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
 
 
 class Part(NamedTuple):
@@ -43,15 +45,13 @@ class Spool:
         File to write (.npz or .safetensors); None keeps the rows in memory.
     dtype : str, default="float32"
         What features and logits are kept as.
-    hint : str, default=""
-        What to do about a number that is not finite, appended to that message.
     """
 
-    def __init__(self, to: str | os.PathLike[str] | None = None, *, dtype: str = "float32", hint: str = "") -> None:
+    def __init__(self, to: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> None:
         self.target = None if to is None else Path(to)
         if self.target is not None and self.target.suffix not in FORMATS:
             raise InvalidInputError(f"to must end in {' or '.join(FORMATS)}, got '{self.target}'.")
-        self.dtype, self.hint = check_choice(dtype, "dtype", DTYPES), hint
+        self.dtype, self.hint = check_choice(dtype, "dtype", DTYPES), HINT
         self.rows = 0
         self._parts: dict[str, Part] = {}
 

@@ -50,7 +50,7 @@ def _strong(graph: Graph, model: StrongRatio, features: str, logits: str | None,
     top = None if logits is None else split_top(graph, logits, n_classes)
     raw = _places(graph, shape, features, None if top is None else top.where)
     if logits is not None and top is not None:
-        raw = graph("Concat", _logit_evidence(graph, logits, top, n_classes), _norms(graph, features), raw, axis=1)
+        raw = graph("Concat", _logit_evidence(graph, logits, top), _norms(graph, features), raw, axis=1)
     standard = graph.standardise(raw, shape.mean, 1.0 / shape.scale, graph.wide)
     # The consensus is the sum of the views, each a standardised blend: linear in the evidence.
     blend = np.sum([view / scale for view, _, scale in shape.views], axis=0) / shape.spread
@@ -68,22 +68,18 @@ def _strong(graph: Graph, model: StrongRatio, features: str, logits: str | None,
     return out
 
 
-def _logit_evidence(graph: Graph, logits: str, top: Top, n_classes: int) -> str:
+def _logit_evidence(graph: Graph, logits: str, top: Top) -> str:
     """Energy, max logit, log(1 - MSP), log entropy, margin."""
     total = graph.reduce("ReduceLogSumExp", logits)
     log_p = graph("Sub", logits, total)
     entropy = graph("Neg", graph.reduce("ReduceSum", graph("Mul", graph("Exp", log_p), log_p)))
-    if n_classes > 1:
-        rest = graph("Sub", graph.reduce("ReduceLogSumExp", top.others), total)
-        second = graph.reduce("ReduceMax", top.others)
-    else:
-        rest, second = graph("Sub", total, total), top.best
+    rest = graph("Sub", graph.reduce("ReduceLogSumExp", top.others), total)
     columns = [
         graph("Neg", total),
         graph("Neg", top.best),
         graph("Max", rest, graph.real(-60.0)),
         graph.log_at_least(entropy, graph.real(1e-26)),
-        graph("Sub", second, top.best),
+        graph("Sub", graph.reduce("ReduceMax", top.others), top.best),
     ]
     return graph("Concat", *columns, axis=1)
 

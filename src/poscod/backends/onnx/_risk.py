@@ -41,11 +41,7 @@ def answer(graph: Graph, logits: str, n_classes: int, temperature: float, loss: 
     if np.array_equal(loss, 1.0 - np.eye(n_classes)):
         top = split_top(graph, scaled, n_classes)
         label = graph("ArgMax", logits, axis=1, keepdims=1)
-        if n_classes == 1:
-            risk = graph("Mul", top.best, graph.real(0.0))
-        else:
-            rest = graph.reduce("ReduceLogSumExp", graph("Sub", top.others, top.best))
-            risk = graph("Sigmoid", rest)
+        risk = graph("Sigmoid", graph.reduce("ReduceLogSumExp", graph("Sub", top.others, top.best)))
     else:
         expected = graph("MatMul", posterior, graph.real(loss))
         label = graph("ArgMin", expected, axis=1, keepdims=1)

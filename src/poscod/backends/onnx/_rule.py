@@ -33,7 +33,6 @@ OUTPUTS = ("label", "accept", "reason", "risk", "log_ratio", "score", "posterior
 OPSET, IR_VERSION = 17, 8
 # exp leaves single precision above 88.
 TANGENTS = {"float64": TANGENT_AT, "float32": 80.0}
-LARGEST = 2**31 - 2**20
 
 
 def export_rule(
@@ -91,8 +90,6 @@ def export_rule(
     proto = _model(graph, model, inputs, IR_VERSION if front is None else front.ir_version)
     if front is not None:
         proto = behind(front, proto, features, logits, inputs)
-    if proto.ByteSize() > LARGEST:
-        raise InvalidInputError("The graph is larger than 2 GB, which ONNX files cannot hold: fit on fewer features.")
     if path is not None:
         with replacing(Path(path)) as file:
             file.write(proto.SerializeToString())

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from poscod.backends._reason import reason
 from poscod.exceptions import InvalidInputError
 
 
@@ -65,8 +66,7 @@ def load_exported(path: str | os.PathLike[str]) -> torch.nn.Module:
             warnings.simplefilter("ignore")  # of torch about its own format
             program = torch.export.load(source).module()
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InvalidInputError(f"{source} could not be read as an exported program ({first}).") from None
+        raise InvalidInputError(f"{source} could not be read as an exported program ({reason(error)}).") from None
     return with_head(program)
 
 

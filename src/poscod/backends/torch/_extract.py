@@ -23,7 +23,6 @@ from poscod.backends.torch._exported import with_head
 from poscod.backends.torch._last_layer import LastLayer
 
 HALF = "half precision overflowed (float16 ends at 65504, and a sum of squares gets there soon): use amp='bfloat16' or no amp."
-PLAIN = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
 
 
 def extract(
@@ -80,7 +79,7 @@ def extract(
     watch = LastLayer(model, layer)
     last: tuple[torch.Tensor, torch.Tensor] | None = None
     try:
-        with evaluating(model, device) as there, Spool(to, dtype=dtype, hint=PLAIN) as spool, torch.inference_mode():
+        with evaluating(model, device) as there, Spool(to, dtype=dtype) as spool, torch.inference_mode():
             for batch in watched(batches, "extract", progress, extra="torch"):
                 rows = to_device(split_batch(batch), there)
                 with torch.autocast(there.type, dtype=half, enabled=half is not None):

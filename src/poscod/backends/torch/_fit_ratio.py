@@ -50,7 +50,6 @@ def fit_ratio(
     learning_rate: float = 0.003,
     backbone_learning_rate: float | None = None,
     decay_every: int = 50,
-    weight_decay: float = 0.0,
     patience: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
@@ -93,8 +92,6 @@ def fit_ratio(
         Of the network's own weights; None is the same.
     decay_every : int, default=50
         Epochs after which the rates are divided by ten.
-    weight_decay : float, default=0.0
-        Of Adam.
     patience : int, default=None
         Epochs without a better validation loss after which training stops; None never stops early.
     checkpoint : str or path-like, default=None
@@ -126,16 +123,7 @@ def fit_ratio(
     True
     """
     settings = Settings(
-        train,
-        epochs,
-        batch_size,
-        learning_rate,
-        backbone_learning_rate,
-        decay_every,
-        dropout,
-        weight_decay,
-        patience,
-        seed,
+        train, epochs, batch_size, learning_rate, backbone_learning_rate, decay_every, dropout, patience, seed
     )
     _check(model, id_data, unlabeled_data, train, augment, checkpoint)
     network = None if model is None else with_head(unwrap(model))

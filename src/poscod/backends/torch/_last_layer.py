@@ -7,7 +7,6 @@ the first batch by watching all such modules. Nothing is inferred from names.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -159,24 +158,16 @@ def logits_of(output: Any, where: str = "the output") -> list[tuple[str, Tensor]
 
 
 def _tensors(value: Any, where: str) -> list[tuple[str, Tensor]]:
+    """Return the tensors of a nested value and where they are, or those that it calls logits."""
     if isinstance(value, Tensor):
         return [(where, value)]
-    if isinstance(value, Mapping):
-        items = list(value.items())
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    elif hasattr(value, "_asdict"):
-        items = list(value._asdict().items())
-    elif isinstance(value, (tuple, list)):
-        items = list(enumerate(value))
-    else:
-        items = [(name, getattr(value, name)) for name in ("logits",) if hasattr(value, name)]
-    named = [item for item in items if item[0] == "logits"]
-    return [
-        found
-        for key, item in named or items
-        for found in _tensors(item, str(key) if key == "logits" else f"{where}[{key!r}]")
-    ]
+    logits = value.get("logits") if isinstance(value, Mapping) else getattr(value, "logits", None)
+    if logits is not None:
+        return _tensors(logits, "logits")
+    if isinstance(value, (tuple, list)):
+        value = dict(enumerate(value))
+    items = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    return [found for key, item in items.items() for found in _tensors(item, f"{where}[{key!r}]")]
 
 
 def _is_linear(module: torch.nn.Module) -> bool:

@@ -143,12 +143,7 @@ class CorrectedSigmoidLoss(torch.nn.Module):
 
 
 def _check_batch(u: Any, unlabeled: Any) -> tuple[Tensor, Tensor]:
-    if (
-        not isinstance(u, Tensor)
-        or not u.is_floating_point()
-        or u.ndim not in (1, 2)
-        or (u.ndim == 2 and u.shape[1] != 1)
-    ):
+    if not isinstance(u, Tensor) or not u.is_floating_point() or u.shape not in ((len(u),), (len(u), 1)):
         shape = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
         raise InvalidInputError(
             f"u must be a floating tensor of shape (n,) or (n, 1), one output per row, got {shape}."

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import default_collate
 
 from poscod._validation import check_number
 from poscod.activations import Activations
 from poscod.backends._blocks import Blocks
+from poscod.backends._reason import reason
 from poscod.backends.torch._batches import Batch, split_batch
 from poscod.backends.torch._extract import extract
 from poscod.exceptions import InvalidInputError
@@ -50,24 +52,30 @@ class Rows:
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, rows: Indices) -> Batch:
-        """Return some rows as a batch without labels."""
-        if isinstance(self.data, torch.Tensor):
-            return Batch((self.data[torch.as_tensor(rows)],), {}, None)
-        items = [split_batch(self.data[int(i)])[:2] for i in rows]
-        args, kwargs = torch.utils.data.default_collate(items)
-        return Batch(tuple(args), dict(kwargs), None)
-
     def look(self, network: torch.nn.Module | None, layer: str | None, batch_size: int, progress: bool | None) -> None:
         """Keep the features that a network makes of the rows; None: they are features."""
         if network is None:
             self.features = self.data
             return
-        batches = Blocks(len(self), batch_size, lambda part: self[np.arange(part.start, part.stop)])
+        batches = Blocks(len(self), batch_size, lambda part: fetch([(self, np.arange(part.start, part.stop))]))
         try:
             self.features = torch.from_numpy(extract(network, batches, layer, progress=progress).features)
         except InvalidInputError as error:
             raise InvalidInputError(f"{self.name}: {error}") from None
+
+
+def fetch(picked: list[tuple[Rows, Indices]]) -> Batch:
+    """Return rows of one or both kinds as a batch without labels."""
+    whole = all(isinstance(source.data, torch.Tensor) for source, _ in picked)
+    if whole:
+        parts = [source.data[torch.as_tensor(rows)] for source, rows in picked]
+    else:
+        parts = [split_batch(source.data[int(i)])[:2] for source, rows in picked for i in rows]
+    try:
+        args, kwargs = ((torch.cat(parts),), {}) if whole else default_collate(parts)
+    except RuntimeError as error:
+        raise InvalidInputError(f"Rows of a batch must have one shape ({reason(error)}).") from None
+    return Batch(tuple(args), dict(kwargs), None)
 
 
 class Sides(NamedTuple):

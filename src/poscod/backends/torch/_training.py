@@ -20,12 +20,11 @@ import torch
 
 from poscod._validation import check_choice, check_count, check_number
 from poscod.backends._progress import watched
-from poscod.backends.torch._batches import join
 from poscod.backends.torch._body import Body
 from poscod.backends.torch._checkpoint import pack_optimiser, read_arrays, unpack_optimiser, write_arrays
 from poscod.backends.torch._head import Head
 from poscod.backends.torch._loss import CorrectedSigmoidLoss
-from poscod.backends.torch._rows import Indices, Rows, Sides, epoch_batches, step_seed
+from poscod.backends.torch._rows import Indices, Rows, Sides, epoch_batches, fetch, step_seed
 from poscod.exceptions import InvalidInputError
 
 Tensor = torch.Tensor
@@ -46,7 +45,6 @@ class Settings:
     backbone_learning_rate: float | None
     decay_every: int
     dropout: float
-    weight_decay: float
     patience: int | None
     seed: int
 
@@ -58,7 +56,6 @@ class Settings:
         if self.backbone_learning_rate is not None:
             check_number(self.backbone_learning_rate, "backbone_learning_rate", 0.0, math.inf, closed="neither")
         check_number(self.dropout, "dropout", 0.0, 1.0, closed="left")
-        check_number(self.weight_decay, "weight_decay", 0.0, math.inf, closed="left")
         if self.patience is not None:
             check_count(self.patience, "patience")
 
@@ -99,12 +96,7 @@ class Training:
             self.parts["body"] = body.network
             self.rates.append(settings.backbone_learning_rate or settings.learning_rate)
             groups.append(list(body.network.parameters()))
-        self.optimiser = torch.optim.Adam(
-            [{"params": group} for group in groups],
-            settings.learning_rate,
-            amsgrad=True,
-            weight_decay=settings.weight_decay,
-        )
+        self.optimiser = torch.optim.Adam([{"params": group} for group in groups], settings.learning_rate, amsgrad=True)
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Tensor] = {}
         self.best_epoch, self.best_loss = 0, math.inf
@@ -159,7 +151,7 @@ class Training:
         """Return the features of some rows, one source after the other."""
         if self.body is None:
             return torch.cat([source.features[torch.as_tensor(rows)] for source, rows in picked]).to(self.device)
-        batch = join([source[rows] for source, rows in picked])
+        batch = fetch(picked)
         if augment is not None:
             if len(batch.args) != 1:
                 raise InvalidInputError("augment needs inputs that are one tensor, got arguments by name.")

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from poscod._optional import require
+from poscod.backends._reason import reason
 from poscod.exceptions import InvalidInputError
 
 INSIDE = ("state_dict", "model_state_dict", "model", "net", "network", "weights")
@@ -28,6 +29,7 @@ def load_weights(model: torch.nn.Module, path: str | os.PathLike[str]) -> torch.
     Parameters
     ----------
     model : Module
+        Of the kind the checkpoint was made with.
     path : str or path-like
         .safetensors, or a file of ``torch.save``.
 
@@ -36,24 +38,20 @@ def load_weights(model: torch.nn.Module, path: str | os.PathLike[str]) -> torch.
     model : Module
         The same network.
     """
-    state = read_state(path)
-    wanted = model.state_dict()
-    state = _without_prefix(state, wanted)
-    # Counters of BatchNorm came later than many checkpoints, and nothing depends on them in evaluation.
-    missing = [name for name in wanted if name not in state and not name.endswith("num_batches_tracked")]
-    extra = [name for name in state if name not in wanted]
-    if missing or extra:
+    try:
+        unmatched = model.load_state_dict(_without_prefix(read_state(path), model.state_dict()), strict=False)
+    except RuntimeError as error:  # of shapes
+        reason = str(error).strip().splitlines()[-1].strip()
         raise InvalidInputError(
-            f"{path} does not fit this network: {_list('lacks', missing)}{'; ' if missing and extra else ''}"
-            f"{_list('holds unknown', extra)}. Build the network the checkpoint was made with."
+            f"{path} does not fit this network: {reason} Is the number of classes another?"
+        ) from None
+    # Counters of BatchNorm came later than many checkpoints, and nothing depends on them in evaluation.
+    missing = [name for name in unmatched.missing_keys if not name.endswith("num_batches_tracked")]
+    wrong = [_list("lacks", missing), _list("holds unknown", unmatched.unexpected_keys)]
+    if any(wrong):
+        raise InvalidInputError(
+            f"{path} does not fit this network: {'; '.join(filter(None, wrong))}. Build the network the checkpoint was made with."
         )
-    for name, value in state.items():
-        if value.shape != wanted[name].shape:
-            raise InvalidInputError(
-                f"{path} does not fit this network: '{name}' has shape {tuple(value.shape)} there and {tuple(wanted[name].shape)} "
-                "here (another number of classes?)."
-            )
-    model.load_state_dict(state, strict=False)
     return model
 
 
@@ -68,9 +66,8 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     except OSError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InvalidInputError(
-            f"{source} could not be read as plain tensors ({first}): save a state dict (model.state_dict()), not a whole network."
+            f"{source} could not be read as plain tensors ({reason(error)}): save a state dict (model.state_dict()), not a whole network."
         ) from None
     while isinstance(found, Mapping) and (inside := [key for key in INSIDE if isinstance(found.get(key), Mapping)]):
         found = found[inside[0]]
