@@ -213,7 +213,7 @@ def test_double_precision():
     found = extract(model, x, dtype="float64")
     np.testing.assert_allclose(found.logits, model(x).detach().numpy(), rtol=1e-14)
     model[2].weight.data *= 1e60
-    with pytest.raises(InvalidInputError, match=r"leave the range of float32: pass dtype='float64'"):
+    with pytest.raises(InvalidInputError, match=r"leave the range of float32: pass dtype float64"):
         extract(model, x)
 
 

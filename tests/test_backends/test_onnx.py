@@ -261,7 +261,7 @@ def test_what_cannot_be_exported_says_what_to_use(table, rows):
     for options, match in (
         ({"backbone": network(hidden=7)}, "makes 7 features and the model was fitted on 8"),
         ({"backbone": network(classes=5)}, "5 classes and the model 4"),
-        ({"backbone": network(ending="softmax")}, r"not made by a linear layer: pass features=.*phi"),
+        ({"backbone": network(ending="softmax")}, r"not made by a linear layer: pass features,.*phi"),
         ({"backbone": network(), "features": "nowhere"}, "features must be the name of a value"),
         ({"backbone": network(), "logits": "nowhere"}, "logits must be the name of a value"),
         ({"backbone": network(opset=12)}, "version 13 of the ONNX operators or later, got 12"),
@@ -351,7 +351,7 @@ def test_extract_errors(tmp_path):
         ((network(), (inputs(3, 1), np.array([0, 1, 4]))), r"0, \.\.\., 3, or -1.*got 4"),
         ((network(), (inputs(3, 1), np.zeros(2))), "as many labels as inputs"),
         ((network(), 3), "data must be an array"),
-        ((network(ending="softmax"), inputs(3, 1)), "pass features="),
+        ((network(ending="softmax"), inputs(3, 1)), "pass features,"),
         ((network(), [{"y": inputs(3, 1)}]), "also takes 'x'"),
     ):
         with pytest.raises(InvalidInputError, match=match):
@@ -363,7 +363,7 @@ def test_extract_errors(tmp_path):
         extract(tmp_path / "gone.onnx", inputs(3, 1))
     two = network()
     two.graph.output.append(helper.make_tensor_value_info("phi", onnx.TensorProto.FLOAT, ["n", 8]))
-    with pytest.raises(InvalidInputError, match="pass logits="):
+    with pytest.raises(InvalidInputError, match="pass logits,"):
         extract(two, inputs(3, 1))
     assert extract(two, inputs(3, 1), logits="out").n_classes == 4
 

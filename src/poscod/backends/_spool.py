@@ -74,14 +74,15 @@ class Spool:
                 )
             if not np.isfinite(part).all():
                 row, column = (int(i) for i in np.argwhere(~np.isfinite(part))[0])
-                raise InvalidInputError(
-                    f"{name} must be finite, got {part[row, column]} at row {self.rows + row}, column {column}: {self.hint}"
-                )
+                where = f"{part[row, column]} at row {self.rows + row}, column {column}"
+                raise InvalidInputError("{name} must be finite, got {got}: " + self.hint, name=name, got=where)
             # Beyond the range of a narrower type a finite number becomes infinite.
             with np.errstate(over="ignore"):
                 kept = np.ascontiguousarray(part, dtype=self.dtype)
             if not np.isfinite(kept).all():
-                raise InvalidInputError(f"{name} leave the range of {self.dtype}: pass dtype='float64'.")
+                raise InvalidInputError(
+                    "{name} leave the range of {got}: pass {dtype} float64.", name=name, got=self.dtype
+                )
             self._append(name, kept)
         if labels is not None:
             self._append("labels", self._check_labels(labels, *logits.shape))

@@ -130,7 +130,7 @@ class Images:
                 found = list(pool.map(self._image, range(rows.start, rows.stop)))
             if len(shapes := {image.shape for image in found}) > 1:
                 raise InvalidInputError(
-                    f"Images of one batch must have one size, got {sorted(shapes)}: set resize and crop."
+                    "Images of one batch must have one size, got {got}: set {resize} and {crop}.", got=sorted(shapes)
                 )
             pixels = np.stack(found)
             return pixels if self.labels is None else (pixels, np.asarray(self.labels[rows], dtype=np.int64))
@@ -161,8 +161,10 @@ class Images:
         if self.crop is not None:
             if min(image.size) < self.crop:
                 raise InvalidInputError(
-                    f"crop must be at most the shorter side, got {self.crop} for an image of {image.size[0]} x {image.size[1]}: set "
-                    "resize, too."
+                    "{parameter} must be at most the shorter side, got {got} for an image of {size[0]} x {size[1]}: set {resize}, too.",
+                    parameter="crop",
+                    got=self.crop,
+                    size=image.size,
                 )
             left, top = (round((side - self.crop) / 2) for side in image.size)
             image = image.crop((left, top, left + self.crop, top + self.crop))

@@ -48,8 +48,10 @@ def opset_of(model: Any) -> int:
     version = next((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if version < 13:
         raise InvalidInputError(
-            f"backbone must use version 13 of the ONNX operators or later, got {version}: convert it with "
-            "onnx.version_converter.convert_version, or export it again."
+            "{parameter} must use version 13 of the ONNX operators or later, got {got}: convert it with "
+            "onnx.version_converter.convert_version, or export it again.",
+            parameter="backbone",
+            got=version,
         )
     return version
 
@@ -63,12 +65,16 @@ def find_ends(model: Any, features: str | None = None, logits: str | None = None
         if found is None:
             candidates = [n.input[0] for n in model.graph.node if n.op_type == "Gemm"]
             raise InvalidInputError(
-                f"The network's output '{logits}' is not made by a linear layer: pass features=, the name of the value before the last "
-                f"layer{' (candidates: ' + ', '.join(candidates[-4:]) + ')' if candidates else ''}."
+                "The network's output '{got}' is not made by a linear layer: pass {features}, the name of the value before the last layer "
+                "(candidates: {allowed}).",
+                got=logits,
+                allowed=", ".join(candidates[-4:]) or "none",
             )
         return found
     if features not in makers and features not in {value.name for value in model.graph.input}:
-        raise InvalidInputError(f"features must be the name of a value of the network, got '{features}'.")
+        raise InvalidInputError(
+            "{parameter} must be the name of a value of the network, got '{got}'.", parameter="features", got=features
+        )
     return found if found is not None and found.features == features else Ends(features, logits, None, None)
 
 
@@ -78,11 +84,16 @@ def logits_name(model: Any, logits: str | None) -> str:
     if logits is not None:
         if all(logits not in node.output for node in model.graph.node):
             raise InvalidInputError(
-                f"logits must be the name of a value of the network, got '{logits}': its outputs are {outputs}."
+                "{parameter} must be the name of a value of the network, got '{got}': its outputs are {allowed}.",
+                parameter="logits",
+                got=logits,
+                allowed=outputs,
             )
         return logits
     if "logits" not in outputs and len(outputs) != 1:
-        raise InvalidInputError(f"The network has the outputs {outputs}: pass logits=, the one that is the logits.")
+        raise InvalidInputError(
+            "The network has the outputs {got}: pass {logits}, the one that is the logits.", got=outputs
+        )
     return "logits" if "logits" in outputs else outputs[0]
 
 
@@ -110,7 +121,9 @@ def behind(front: Any, rule: Any, features: str | None, logits: str | None, inpu
     for value in exposed.graph.output:
         if (kind := value.type.tensor_type.elem_type) != wanted:
             raise InvalidInputError(
-                f"backbone gives {names(kind)} and the rule takes {names(wanted)}: pass dtype='float32' or 'float64' as the network does."
+                "{backbone} gives {got} and the rule takes {allowed}: pass {dtype} float32 or float64, as the network does.",
+                got=names(kind),
+                allowed=names(wanted),
             )
     outputs = [out.name for out in rule.graph.output]
     if taken := {name for node in exposed.graph.node for name in node.output} & set(outputs):
@@ -138,15 +151,17 @@ def _ends_for(front: Any, features: str | None, logits: str | None, inputs: dict
     n_classes, n_features = ends.weight.shape
     if n_classes != inputs["logits"]:
         raise InvalidInputError(
-            f"backbone has {n_classes} classes and the model {inputs['logits']}: take the network the model was fitted with."
+            f"{{backbone}} has {n_classes} classes and the model {inputs['logits']}: take the network the model was fitted with.",
+            got=n_classes,
         )
     if n_features == inputs["features"]:
         return ends
     if inputs["features"] == inputs["logits"]:
         return ends._replace(features=ends.logits)  # the model was fitted on logits alone
     raise InvalidInputError(
-        f"backbone makes {n_features} features and the model was fitted on {inputs['features']}: take the network whose activations "
-        "the model was fitted on."
+        f"{{backbone}} makes {n_features} features and the model was fitted on {inputs['features']}: take the network whose "
+        "activations the model was fitted on.",
+        got=n_features,
     )
 
 

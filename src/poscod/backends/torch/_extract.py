@@ -22,7 +22,7 @@ from poscod.backends.torch._batches import AMP, as_loader, call, evaluating, spl
 from poscod.backends.torch._exported import with_head
 from poscod.backends.torch._last_layer import LastLayer
 
-HALF = "half precision overflowed (float16 ends at 65504, and a sum of squares gets there soon): use amp='bfloat16' or no amp."
+HALF = "half precision overflowed (float16 ends at 65504, and a sum of squares gets there soon): use {amp} bfloat16, or none."
 
 
 def extract(

@@ -41,9 +41,11 @@ class LastLayer:
         self.linear = [name for name, module in self.modules.items() if _is_linear(module)]
         if layer is not None and layer not in self.modules:
             near = nearest(str(layer), self.modules)
-            also = f", did you mean '{near}'?" if near else "."
             raise InvalidInputError(
-                f"layer must name a module of the model, got '{layer}'{also} Layers with a weight matrix: {self._listed()}."
+                "{layer} must name a module of the model, got '{got}'{meant} Layers with a weight matrix: {allowed}.",
+                got=layer,
+                meant=f", did you mean '{near}'?" if near else ".",
+                allowed=self._listed(),
             )
         self.name = layer
         self._calls: list[Call] = []
@@ -110,14 +112,15 @@ class LastLayer:
         """Choose the layer whose output is the logits, and watch no other."""
         names = {name for name, _ in found}
         if len(names) > 1:
-            listed = ", ".join(f"'{name}' made {where}" for name, where in found)
             raise InvalidInputError(
-                f"The model returns the output of more than one linear layer ({listed}): pass layer=, one of these names."
+                "The model returns the output of more than one linear layer ({found}): pass {layer}, one of these names.",
+                found=", ".join(f"'{name}' made {where}" for name, where in found),
             )
         if not names:
             raise InvalidInputError(
                 "The model's output is not the output of any layer with a weight matrix (a softmax or a scale after it, or a layer "
-                f"without a module): pass layer=, the name of the one that makes the logits. Candidates: {self._listed()}."
+                "without a module): pass {layer}, the name of the one that makes the logits. Candidates: {allowed}.",
+                allowed=self._listed(),
             )
         self.name = names.pop()
         self.close()
@@ -127,16 +130,19 @@ class LastLayer:
         """Read a layer whose output the model changes before it returns it."""
         if not calls:
             raise InvalidInputError(
-                f"The layer '{self.name}' was not called with a floating tensor when the model ran: pass another layer. Candidates: "
-                f"{self._listed()}."
+                "The layer '{got}' was not called with a floating tensor when the model ran: pass another {layer}. Candidates: {allowed}.",
+                got=self.name,
+                allowed=self._listed(),
             )
         given, made = (_flat(value) for value in calls[-1][1:])
         if len(calls) > 1 or given.ndim != 2 or all(made.shape != values.shape for _, values in logits):
             shapes = ", ".join(f"{where} {tuple(values.shape)}" for where, values in logits)
             raise InvalidInputError(
-                f"The layer '{self.name}' makes {tuple(calls[-1].made.shape)} from {tuple(calls[-1].given.shape)} in {len(calls)} "
-                f"call{'s' * (len(calls) > 1)}, which are not the model's logits ({shapes}): pass the layer that makes them. "
-                f"Candidates: {self._listed()}."
+                f"The layer '{{got}}' makes {tuple(made.shape)} from {tuple(given.shape)} in {len(calls)} call{'s' * (len(calls) > 1)}, "
+                "which are not the model's logits ({shapes}): pass the {layer} that makes them. Candidates: {allowed}.",
+                got=self.name,
+                shapes=shapes,
+                allowed=self._listed(),
             )
         return given, made
 
