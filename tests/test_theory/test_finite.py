@@ -7,7 +7,8 @@ from hypothesis import given, settings
 
 from poscod import ScodProblem
 from poscod.exceptions import InvalidInputError, PoscodError, UndefinedMetricWarning
-from poscod.theory import SOLVERS, FiniteWorld, _solvers
+from poscod.theory import FiniteWorld, _solvers
+from poscod.theory._solvers import SOLVERS
 from test_theory._worlds import (
     ALPHAS,
     cases,

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import beta as beta_distribution
 
 from poscod._validation import Floats, check_choice, check_number, check_vector, check_weight
@@ -55,7 +55,11 @@ def acceptance(
     w_id = check_weight(weight_id, "weight_id", len(s_id))
     w_u = check_weight(weight_unlabeled, "weight_unlabeled", len(s_u))
     # Thresholds are ID quantiles: T is then spread evenly, and the number of looks does not grow with n.
-    cuts = np.unique(np.sort(s_id)[cut_ranks(len(s_id)) - 1])
+    m = len(s_id)
+    ranks = np.unique(
+        -(-m * np.arange(1, GRID + 1, dtype=np.int64) // GRID)
+    )  # the smallest k with k / m >= j / GRID, for every j
+    cuts = np.unique(np.sort(s_id)[ranks - 1])
     tpr, n_id = _share_below(s_id, w_id, cuts)
     tpr, cuts = tpr[tpr > 0.0], cuts[tpr > 0.0]  # rows without weight make no threshold
     accepted, n_u = _share_below(s_u, w_u, cuts)
@@ -64,11 +68,6 @@ def acceptance(
         float(np.average(s_u[beyond], weights=None if w_u is None else w_u[beyond])) if accepted[-1] < 1.0 else cuts[-1]
     )
     return Acceptance(tpr, accepted, n_id, n_u, cuts, float(above))
-
-
-def cut_ranks(m: int) -> NDArray[np.int64]:
-    """Return which order statistics of m ID scores are thresholds: the smallest k with k / m >= j / `GRID`, for every j."""
-    return np.unique(-(-m * np.arange(1, GRID + 1, dtype=np.int64) // GRID))
 
 
 def _share_below(score: Floats, weight: Floats | None, cuts: Floats) -> tuple[Floats, float]:

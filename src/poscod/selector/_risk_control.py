@@ -175,10 +175,13 @@ def risk_controlled_threshold(
     found = search(p_value, candidates.n, first, delta)
     if len(found.passed) == 0:
         bounds = upper_bounds(candidates.n[found.tested], candidates.total[found.tested], found.level, exact=exact)
-        seen = f"{scale * bounds.min():.4g}" if len(bounds) else "none"
         raise InfeasibleProblemError(
-            f"no tested threshold has a selective risk of at most {risk_max:g} with probability {1.0 - delta:g}, the "
-            f"smallest upper bound seen is {seen}: raise risk_max or delta, use more ID rows or a better score."
+            "no tested threshold has a selective risk of at most {asked:g} with probability {probability:g}, the smallest upper "
+            "bound seen is {bound:.4g}: raise {risk_max} or {delta}, use more ID rows or a better score.",
+            parameter="risk_max",
+            asked=risk_max,
+            probability=1.0 - delta,
+            bound=scale * bounds.min(initial=1.0),
         )
     best = found.passed.max()
     n, total = int(candidates.n[best]), float(candidates.total[best])

@@ -17,8 +17,6 @@ from poscod._validation import Floats
 from poscod.exceptions import InvalidInputError
 from poscod.theory._mixture import Mixture
 
-__all__ = ["DISCRETISATIONS", "Points"]
-
 # Mass outside +-9 standard deviations is 2e-19; Gauss-Legendre with 8 nodes on a panel of at most one
 # standard deviation integrates a Gaussian to about 1e-13.
 _REACH, _NODES = 9.0, 8

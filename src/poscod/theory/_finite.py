@@ -31,8 +31,6 @@ from poscod.risk import bayes_decision, expected_loss
 from poscod.strategies import rejection_score
 from poscod.theory._solvers import SOLVERS, log_mass_ratio
 
-__all__ = ["Evaluation", "FiniteWorld", "Solution"]
-
 _SUM_TOLERANCE = 1e-6  # room for float32
 
 
@@ -169,11 +167,7 @@ class FiniteWorld:
         >>> world.conditional_risk(ScodProblem(loss=[[0, 1], [5, 0]]), classifier=[0, 0])
         array([0.5, 4. ])
         """
-        loss = problem.loss_matrix(self.n_classes)
-        if classifier is None:
-            return np.asarray(bayes_decision(self.posterior, loss)[1], dtype=np.float64)
-        label = check_labels(classifier, "classifier", self.n_classes, n=self.n_points)
-        return np.asarray(expected_loss(self.posterior, label, loss), dtype=np.float64)
+        return risk_of(self.posterior, problem, classifier, "classifier")
 
     def rejection_score(self, problem: ScodProblem, classifier: ArrayLike | None = None) -> Floats:
         """Return s = r + beta g, the score Theorem 2 compares with lambda.
@@ -325,6 +319,14 @@ class FiniteWorld:
                 stacklevel=3,
             )
         return Evaluation(problem.risk(selective_risk, fpr), tpr, fpr, selective_risk)
+
+
+def risk_of(posterior: Floats, problem: ScodProblem, label: ArrayLike | None, name: str) -> Floats:
+    """Return the expected loss of given answers, or of the Bayes classifier."""
+    loss = problem.loss_matrix(posterior.shape[1])
+    if label is None:
+        return bayes_decision(posterior, loss).risk
+    return expected_loss(posterior, check_labels(label, name, posterior.shape[1], n=len(posterior)), loss)
 
 
 def _check_mass(values: Any, name: str, n: int | None = None) -> Floats:

@@ -18,13 +18,10 @@ from sklearn.utils import check_random_state
 from poscod._validation import Floats, check_choice, check_count, check_labels, check_matrix, check_number
 from poscod.exceptions import InvalidInputError
 from poscod.problem import ScodProblem
-from poscod.risk import bayes_decision, expected_loss
 from poscod.strategies import rejection_score
 from poscod.theory._discretise import DISCRETISATIONS
-from poscod.theory._finite import FiniteWorld, Solution
+from poscod.theory._finite import FiniteWorld, Solution, risk_of
 from poscod.theory._mixture import Mixture
-
-__all__ = ["Discretisation", "GaussianWorld"]
 
 Classifier = Callable[[Floats], ArrayLike]
 
@@ -184,11 +181,7 @@ class GaussianWorld:
             ``r(x) = sum_y p_I(y | x) l(y, h(x))``.
         """
         X = self._check(X)
-        posterior, loss = self.posterior(X), problem.loss_matrix(self.n_classes)
-        if classifier is None:
-            return np.asarray(bayes_decision(posterior, loss)[1], dtype=np.float64)
-        label = check_labels(classifier(X), "classifier(X)", self.n_classes, n=len(X))
-        return np.asarray(expected_loss(posterior, label, loss), dtype=np.float64)
+        return risk_of(self.posterior(X), problem, None if classifier is None else classifier(X), "classifier(X)")
 
     def rejection_score(self, X: ArrayLike, problem: ScodProblem, classifier: Classifier | None = None) -> Floats:
         """Return s = r + beta g, the score to compare with a solution's threshold.

@@ -17,8 +17,6 @@ from scipy.special import logsumexp
 from poscod._validation import Floats, as_array, check_matrix, check_vector
 from poscod.exceptions import InvalidInputError
 
-__all__ = ["Mixture"]
-
 
 @dataclass(frozen=True, eq=False)
 class Mixture:

@@ -17,14 +17,6 @@ from poscod._validation import Floats, check_matrix, check_number, check_vector
 from poscod.exceptions import InvalidInputError
 from poscod.theory._mixture import Mixture
 
-__all__ = [
-    "SigmoidParameters",
-    "corrected_sigmoid",
-    "corrected_sigmoid_parameters",
-    "prior_from_a",
-    "source_posterior",
-]
-
 
 class SigmoidParameters(NamedTuple):
     """Parameters of the corrected sigmoid.

@@ -20,13 +20,11 @@ from poscod.problem import ScodProblem
 from poscod.selector import accept_probability, tpr_threshold
 from poscod.strategies import rejection_score
 
-__all__ = ["SOLVERS", "Rule", "log_mass_ratio"]
-
 # HiGHS accepts tolerances down to this value; its default 1e-7 would be coarser than the tests.
 _TOLERANCE = 1e-10
 
 
-class Rule(NamedTuple):
+class Selector(NamedTuple):
     """A selector on points with positive ID mass.
 
     Attributes
@@ -60,7 +58,7 @@ def log_mass_ratio(p_id: Floats, p_ood: Floats) -> Floats:
     return out
 
 
-def closed_form(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem) -> Rule:
+def closed_form(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem) -> Selector:
     """Return the selector of Theorem 2: a threshold on s = r + beta g with a randomised tie.
 
     Notes
@@ -71,10 +69,10 @@ def closed_form(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem)
     score = rejection_score(risk, log_mass_ratio(p_id, p_ood), problem.beta)
     threshold = tpr_threshold(score, problem.tpr_min, weight=p_id)
     accept = accept_probability(score, threshold.threshold, threshold.tau)
-    return Rule(accept, float(threshold.threshold), float(threshold.tau))
+    return Selector(accept, float(threshold.threshold), float(threshold.tau))
 
 
-def linear_program(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem) -> Rule:
+def linear_program(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem) -> Selector:
     """Return an optimal selector found by a linear program that knows nothing of Theorem 2.
 
     Notes
@@ -109,10 +107,10 @@ def linear_program(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProbl
     score = rejection_score(risk, log_mass_ratio(p_id, p_ood), problem.beta)
     fractional = accept[(accept > _TOLERANCE) & (accept < 1.0 - _TOLERANCE)]
     tau = float(fractional[0]) if len(fractional) else 1.0
-    return Rule(accept, float(score[accept > _TOLERANCE].max()), tau)
+    return Selector(accept, float(score[accept > _TOLERANCE].max()), tau)
 
 
-SOLVERS: dict[str, Callable[[Floats, Floats, Floats, ScodProblem], Rule]] = {
+SOLVERS: dict[str, Callable[[Floats, Floats, Floats, ScodProblem], Selector]] = {
     "closed_form": closed_form,
     "lp": linear_program,
 }
