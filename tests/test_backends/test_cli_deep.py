@@ -153,12 +153,12 @@ def test_callable_and_exported_program_over_an_archive(tmp_path, rng, capsys, mo
         (("--model", "shop_networks:broken"), "could not be built (RuntimeError: no such layer)"),
         (("--model", "shop_networks:gone"), "could not be built (AttributeError"),
         (("--model", "nonsense"), "--model must be package.module:callable"),
-        (("--model", "shop_networks:soft"), "pass layer="),
+        (("--model", "shop_networks:soft"), "pass --layer, the name"),
         (("--model", "shop_networks:build", "--layer", "9"), "layer must name a module"),
         (("--model", "net.pt2", "--weights", "w.pt"), "--weights is not for exported programs"),
         (("--onnx", "net.onnx", "--device", "cuda"), "--device is for PyTorch"),
-        (("--onnx", "net.onnx"), "no file net.onnx"),
-        (("--model", "gone.pt2"), "no file gone.pt2"),
+        (("--onnx", "net.onnx"), "cannot use net.onnx: no such file or directory"),
+        (("--model", "gone.pt2"), "cannot use gone.pt2: no such file or directory"),
         (("--model", "resnet20_32x32"), "could not be run on a batch of shape (9, 5) float32"),
     ):
         code, out, err = shell(capsys, "extract", "rows.npz", *words, "-o", "c.npz")
