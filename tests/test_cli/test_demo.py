@@ -38,13 +38,13 @@ def test_the_story(demo):
     folder, text = demo
     lines = text.splitlines()
     story = lines[: lines.index("")]
-    assert len(story) == 9  # and the last line says what to do next
+    assert len(story) == 10  # and the last line says what to do next
     assert lines[-1].startswith(f"Open {folder}/report.html; then try: poscod predict ")
     assert max(map(len, lines)) < 400
     table = table_of(lines)
-    assert list(table) == ["MSP alone", "SIRC(MSP, g)", "poscod"]
+    assert list(table) == ["r alone", "SIRC(r, g)", "poscod"]
     risk = {name: float(values[3]) for name, values in table.items()}
-    assert risk["poscod"] < risk["SIRC(MSP, g)"] < risk["MSP alone"]
+    assert risk["poscod"] < risk["SIRC(r, g)"] < risk["r alone"]
 
 
 def test_the_files(demo):
@@ -53,21 +53,21 @@ def test_the_files(demo):
         "report.html",
         "model.poscod",
         "plane.svg",
-        "labelled.csv",
+        "labeled.csv",
         "new.csv",
     }
     page = (folder / "report.html").read_text()
     assert page.lower().startswith("<!doctype html>")
     assert "A digit classifier that knows when not to answer" in page
-    assert POSCOD.load(folder / "model.poscod").alpha == 0.5
+    assert POSCOD.load(folder / "model.poscod").rule_.problem.alpha == 0.5
 
 
 def test_the_commands_go_on_from_there(demo, shell, tmp_path):
     folder, text = demo
     words = text.splitlines()[-1].partition("try: poscod ")[2].split()
     assert shell(*words).code == 0
-    fit = ["fit", folder / "labelled.csv", folder / "unlabelled.csv", "--target", "digit", "-o", tmp_path / "m.poscod"]
-    assert shell(*fit, "--ratio", "linear").code == 0
+    fit = ["fit", folder / "labeled.csv", folder / "unlabeled.csv", "--target", "digit", "-o", tmp_path / "m.poscod"]
+    assert shell(*fit, "--ratio", "paper").code == 0
     evaluate = ["evaluate", folder / "model.poscod", "--id", folder / "test.csv", "--ood", folder / "ood.csv"]
     run = shell(*evaluate, "--json")
     assert run.code == 0, run.err

@@ -6,15 +6,17 @@ Convention: one mapping per family; a name that is not in it is refused with the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import check_choice
-from poscod.cli._tables import listed, open_table
+from poscod.cli._tables import open_table
 from poscod.exceptions import InvalidInputError
+from poscod.model import listed
 from poscod.problem import LOSSES
 from poscod.ratio import CorrectedSigmoid
 
@@ -54,9 +56,14 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
 
 RATIOS: dict[str, Callable[[], Any]] = {
     "strong": CorrectedSigmoid,
-    "linear": lambda: CorrectedSigmoid("paper", l2="cv"),
+    "paper": lambda: CorrectedSigmoid("paper", l2="cv"),
 }
 """Name of a ratio to a function that makes it: the best default, and the fast one."""
+
+
+def ratio_name(text: str) -> str:
+    """Return the name of a ratio; "linear" is an old one of "paper"."""
+    return "paper" if text == "linear" else text
 
 
 def reject_label_of(text: str | None, classes: list[Any]) -> Any:
@@ -78,11 +85,11 @@ def reject_label_of(text: str | None, classes: list[Any]) -> Any:
     return label
 
 
-def loss_of(path: str, classes: list[Any]) -> str | NDArray[Any]:
+def loss_of(path: str, classes: Sequence[Any]) -> str | NDArray[Any]:
     """Return the name of a loss, or read it from a table: named columns are answers, rows are truths in the same order or under their names."""
     if not Path(path).suffix:
         return check_choice(path, "--loss", {name: name for name in LOSSES})
-    table = open_table(path)
+    table = open_table(path, whole=True)
     rows = table.read()
     answers = [name for name, column in table.columns.items() if column.kind == "number"]
     names = [str(label) for label in classes]
@@ -97,5 +104,5 @@ def loss_of(path: str, classes: list[Any]) -> str | NDArray[Any]:
             f"{path} must have one row per class ({len(names)}), in the order of its columns or named in a column of texts, got "
             f"{rows.n_rows} rows."
         )
-    matrix = rows.matrix(names)
+    matrix = np.column_stack(list(rows.finite(names).values()))
     return matrix[[truths.index(name) for name in names]]

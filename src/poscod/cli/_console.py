@@ -20,7 +20,7 @@ from typing import Any
 from poscod._json import plain
 from poscod.exceptions import PoscodError
 
-__all__ = ["Console", "add_output_options", "percent"]
+__all__ = ["Console", "add_alias", "add_output_options", "percent"]
 
 _PATIENCE = 2.0
 """Seconds before progress is shown."""
@@ -39,6 +39,11 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON document instead of words")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def add_alias(group: Any, old: str, dest: str) -> None:
+    """Let an option be given under an old name, which no help mentions."""
+    group.add_argument(old, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 class Console:

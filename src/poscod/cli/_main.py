@@ -20,15 +20,15 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from poscod._validation import nearest
-from poscod.cli._words import in_shell_words
+from poscod.cli._names import NAMES
 from poscod.exceptions import PoscodError, PoscodWarning
 
 COMMANDS: dict[str, str] = {
     "demo": "see the method work on real digits, in under a minute",
-    "fit": "learn when not to answer, from labelled rows and unlabelled traffic",
+    "fit": "learn when not to answer, from labeled rows and unlabeled traffic",
     "predict": "answer or abstain on new rows",
     "at": "move a model to other costs, a budget or a bound of the error, without the data",
-    "evaluate": "measure a model on fresh rows, beside MSP and SIRC",
+    "evaluate": "measure a model on fresh rows, beside MSP (r alone) and SIRC",
     "report": "write a page for people: what is rejected, why, and what other costs would mean",
     "extract": "run a network and keep its features and logits",
     "export": "write a model as an ONNX graph that any runtime can serve",
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except PoscodError as error:
-            return _fail(args, in_shell_words(str(error)), 2)
+            return _fail(args, error.told(NAMES), 2)
         except OSError as error:
             return _fail(args, os_sentence(error), 2)
         except MemoryError:
@@ -184,4 +184,5 @@ def _fail(args: argparse.Namespace, sentence: str, code: int) -> int:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    sys.stderr.write(f"poscod: warning: {' '.join(str(message).split())}\n")
+    sentence = message.told(NAMES) if isinstance(message, PoscodWarning) else str(message)
+    sys.stderr.write(f"poscod: warning: {' '.join(sentence.split())}\n")

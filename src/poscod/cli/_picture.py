@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod.decision import Decisions
+from poscod.rule import Rule
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 640, 400, 60, 20
 _DECADES_R, _DECADES_G = 6, 4
 _COLOURS = {"unknown": "#d1495b", "known, answered right": "#2e86ab", "known, answered wrong": "#222222"}
 
 
-def draw_plane(known: Decisions, wrong: NDArray[np.bool_], unknown: Decisions, threshold: float, beta: float) -> str:
+def draw_plane(known: Decisions, wrong: NDArray[np.bool_], unknown: Decisions, rule: Rule) -> str:
     """Return the picture."""
+    threshold, beta = rule.threshold, rule.slope
     groups = zip(_COLOURS.items(), (unknown, known[~wrong], known[wrong]), strict=True)
     parts = []
     for i, ((text, colour), rows) in enumerate(groups):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Write a page for people: what the model does on fresh rows, what it promises, and what other costs would mean.
 
-The rows are those of `poscod evaluate`: --id are labelled rows that nothing was fitted on, --ood rows known to be out-of-distribution,
---unlabelled fresh traffic. The name of the output says the form: report.html opens in any browser without a network and has a
+The rows are those of `poscod evaluate`: --id are labeled rows that nothing was fitted on, --ood rows known to be out-of-distribution,
+--unlabeled fresh traffic. The name of the output says the form: report.html opens in any browser without a network and has a
 what-if explorer, report.md and report.json hold the same summary.
 
 Convention: r, log g and loss of every row are embedded in the page for its explorer, features and labels are not; example rows
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from poscod.cli._console import Console, add_output_options
-from poscod.cli._fresh import Fresh, add_fresh_options, read_fresh
+from poscod.cli._fresh import Fresh, add_fresh_options, files_of, read_fresh
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._tables import Table, check_output
 from poscod.exceptions import InvalidInputError
@@ -24,7 +24,7 @@ from poscod.report import FORMATS, headline, summarise, write
 
 EXAMPLES = (
     "poscod report model.poscod --id test.parquet --target label --ood ood.parquet -o report.html",
-    "poscod report model.poscod --id test.csv --unlabelled log.csv --no-explorer-data -o report.md",
+    "poscod report model.poscod --id test.csv --unlabeled log.csv --no-explorer-data -o report.md",
 )
 
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     console = Console.of(args)
     if Path(args.output).suffix.lower() not in FORMATS:
         raise InvalidInputError(f"--output must end in {', '.join(FORMATS)}, got '{args.output}'.")
-    check_output(args.output, [args.model, *filter(None, (args.id, args.ood, args.unlabelled))])
+    check_output(args.output, [args.model, *files_of(args).values()])
     model = load_model(args)
     fresh = read_fresh(args, model)
     with console.working("measuring"):
@@ -67,13 +67,13 @@ def run(args: argparse.Namespace) -> None:
             X=fresh.rows["id"],
             y=fresh.y,
             X_ood=fresh.rows.get("ood"),
-            X_unlabeled=fresh.rows.get("unlabelled"),
+            X_unlabeled=fresh.rows.get("unlabeled"),
             pi=args.pi,
             level=args.level,
             title=args.title,
             created=args.date,
             names={"model": Path(args.model).name, **{name: table.path.name for name, table in fresh.tables.items()}},
-            class_names=[str(name) for name in fresh.inputs.classes] or None,
+            class_names=[str(name) for name in fresh.schema.classes] or None,
             columns={name: _shown(table, name, fresh, args.columns) for name, table in fresh.tables.items()},
             n_examples=args.examples,
             max_columns=args.columns,
@@ -81,9 +81,10 @@ def run(args: argparse.Namespace) -> None:
             max_points=args.max_points,
         )
     write(summary, args.output)
-    document = {key: summary[key] for key in ("rows", "level", "promise", "rates", "rules")}
+    document = {key: summary[key] for key in ("rows", "level", "rule", "promise", "rates", "rules")}
     console.answer(
         {"command": "report", "model": str(args.model), "output": str(args.output), **document},
+        f"Rule: {model.rule_}",
         *headline(summary),
         f"Written: {args.output}",
     )
@@ -91,8 +92,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _shown(table: Table, name: str, fresh: Fresh, limit: int) -> dict[str, Any]:
     """Return the columns that example rows show: the id, what the model does not read, then what it reads."""
-    inputs = fresh.inputs
+    schema = fresh.schema
     label = fresh.target if name == "id" else None  # shown as the truth anyway
-    order = sorted(table.columns, key=lambda column: (column != inputs.id, column in inputs.names))
+    order = sorted(table.columns, key=lambda column: (column != schema.id, column in schema.names))
     chosen = [c for c in order if table.columns[c].kind != "matrix" and c != label][: max(limit, 0)]
     return dict(table.read(chosen)) if chosen else {}
