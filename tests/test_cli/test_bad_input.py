@@ -100,7 +100,7 @@ BAD = {
     "at: bound out of reach": (
         None,
         [*AT, "--max-error", "0.0001"],
-        "raise --max-error or --delta, or fit with more labeled rows",
+        "raise --max-error or --delta, use more ID rows",
     ),
     "at: delta out of range": (None, [*AT, "--max-error", "0.1", "--delta", "0"], "--delta must be a number"),
     "at: unknown loss": (None, [*AT, "--loss", "absolut"], "did you mean 'absolute'"),
@@ -125,7 +125,7 @@ BAD = {
     "too few rows for a guarantee": (
         None,
         [*FIT, "--threshold", "guaranteed", "--tpr-min", "0.99"],
-        "needs at least 299 held-out labeled rows, got 120: add labeled rows, .* --calibration 0.8, lower --tpr-min or raise --delta",
+        "--tpr-min = 0.99 with probability 0.95 needs at least 299 held-out ID rows, got 120: .* lower --tpr-min or raise --delta. .*--calibration 0.8",
     ),
     "reject label is a class": (None, [*FIT, "--reject-label", "cat"], "must be none of the classes, got 'cat'"),
     "reject label of another type": (
@@ -177,7 +177,7 @@ BAD = {
     "copied labeled rows": (
         lambda f: shutil.copy(f / "labeled.csv", f / "copy.csv"),
         ["fit", "labeled.csv", "copy.csv", *FIT[3:]],
-        "the unlabeled table holds exactly the rows of the labeled one",
+        "the unlabeled table holds exactly the rows of the labeled table",
     ),
     # columns
     "missing target": (None, [*FIT[:4], "species", *FIT[5:]], "has no column 'species'"),
@@ -259,7 +259,7 @@ BAD = {
     "too few rows for the ratio": (
         lambda f: write_table(f / "labeled.csv", {k: v[:60] for k, v in table("labeled").items()}),
         FIT,
-        "the ratio needs at least 20 labeled rows of its own and 20 unlabeled rows, got 1. and 240 .*--calibration 0.8",
+        "the labeled rows that the ratio sees and the unlabeled table must have at least 20 rows each .*, got 1. and 240: .*--ratio='paper'.*--calibration 0.8",
     ),
     "infinity": (
         lambda f: write_table(f / "unlabeled.csv", spoiled("unlabeled", "width", 3, np.inf)),
@@ -284,7 +284,7 @@ BAD = {
     "marked and given": (
         _write("labeled", animal=np.where(np.arange(SIZES["labeled"]) < 9, -1, columns_of("labeled")["code"])),
         [*FIT, "--reject-label", "-2"],
-        "column of --target marks 9 rows as unlabeled .-1., .*: leave those rows out",
+        "column of --target marks 9 rows as unlabeled .-1. and the unlabeled table is given, too",
     ),
     "too few rows": (
         lambda f: write_table(f / "labeled.csv", {k: v[:6] for k, v in table("labeled").items()}),

@@ -227,7 +227,7 @@ def test_a_report_that_fails_leaves_the_log_uncounted(shell, model_file, log, re
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("poscod.report.write_monitor", fail)
+        patch.setattr("poscod.cli._monitor.write", fail)
         assert shell(*words, "--reference", reference_file).code != 0
     assert not state.exists()
     assert shell(*words, "--reference", reference_file).code == 0

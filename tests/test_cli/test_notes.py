@@ -47,7 +47,8 @@ def test_a_row_number_that_goes_on_is_named(notes):
     )
     # Tables that are wholly apart leave the share open, which is said instead of a share that is nearly all.
     assert found[2].startswith("the share is uncertain (its interval starts at 0)")
-    assert found[1] == ("these rows do not determine the share of OOD inputs with --ratio paper: use --ratio strong.")
+    assert "does not determine" in found[1]
+    assert "use --ratio='strong'" in found[1]
 
 
 def test_a_row_number_that_begins_again_is_named():
@@ -117,8 +118,8 @@ def test_traffic_without_strangers_is_told_in_rows_and_options(notes):
     X, _ = WORLD.sample_id(240, random_state=10)
     found = notes(unlabeled={"größe": X[:, 0], "width": X[:, 1]})
     assert re.fullmatch(
-        r"the traffic cannot be told from the labeled rows \(p = 0\.\d\d\): no strangers, or too few rows\. 120 rows on each side show a "
-        r"share of 0\.\d+ at best; a share of 0\.\d+ needs \d+\.",
+        r"the unlabeled table cannot be told from the labeled rows that the ratio sees \(p = 0\.\d\d\).* the OOD share is 0.* 120 rows .* "
+        r"share of 0\.\d+.*; a share of 0\.\d+ needs .*\d+.*\.",
         found[0],
     )
     assert found[1] == "the ratio sees about 120 of your 480 labeled rows; --calibration 0.8 gives it more."

@@ -109,7 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except PoscodError as error:
-            return _fail(args, error.told(NAMES), 2)
+            # Too few rows were held out, whoever counted them.
+            more = " More are held out by `poscod fit --calibration 0.8`." if "needed" in error.facts else ""
+            return _fail(args, error.told(NAMES) + more, 2)
         except OSError as error:
             return _fail(args, os_sentence(error), 2)
         except MemoryError:

@@ -3,7 +3,7 @@
 
 NAMES: dict[str, str] = {
     "X": "the labeled table",
-    "X_id": "the labeled rows",
+    "X_id": "the labeled rows that the ratio sees",
     "X_ood": "--ood",
     "X_unlabeled": "the unlabeled table",
     "alpha": "--alpha",
@@ -13,12 +13,14 @@ NAMES: dict[str, str] = {
     "created": "--calibrated",
     "delta": "--delta",
     "false_alarm": "--false-alarm",
+    "l2": "l2 in Python",
     "level": "--level",
     "loss": "--loss",
     "max_columns": "--columns",
     "max_points": "--max-points",
     "n_examples": "--examples",
     "ood_limit": "--ood-limit",
+    "ood_prior": "ood_prior in Python",
     "ood_prior_": "the OOD share",
     "pi": "--pi",
     "probabilities": "--probabilities",
