@@ -14,7 +14,6 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 from poscod._files import replacing
 from poscod.benchmark._measure import Wanted, optimal_areas, ratio_rows, score_rows, split_of, values_of, wanted_of
 from poscod.benchmark._ratios import RATIOS
-from poscod.benchmark._sources import Pool, Source
+from poscod.benchmark._sources import Pool, open_source
 from poscod.benchmark._spec import BenchmarkSpec, digest
 
 PROTOCOL = 2
@@ -30,18 +29,7 @@ PROTOCOL = 2
 
 
 class Cell(NamedTuple):
-    """One unit of work.
-
-    Attributes
-    ----------
-    fold, ood_set, group : str
-    seed : int
-        -1 where nothing is drawn (the optimum of a known world).
-    kind, method : str
-        "score", "ratio" or "optimum", and the name of the score or ratio.
-    pi : float or None
-        Share of OOD in the mixture; None where no mixture is seen.
-    """
+    """One unit of work; the seed is -1 where nothing is drawn, pi is None where no mixture is seen, kind is "score", "ratio" or "optimum"."""
 
     fold: str
     ood_set: str
@@ -53,17 +41,7 @@ class Cell(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Content of a cell's file.
-
-    Attributes
-    ----------
-    values : dict of Wanted to float or None
-    n_id, n_ood : int
-        Measured rows.
-    versions : str
-        Of Python and of the packages that computed it.
-    cpu_seconds : float
-    """
+    """Content of a cell's file: values, measured rows, versions of what computed it."""
 
     values: dict[Wanted, float | None]
     n_id: int
@@ -93,17 +71,11 @@ def _cells(spec: BenchmarkSpec, sets: Mapping[str, str]) -> Iterator[Cell]:
 
 def key_of(spec: BenchmarkSpec, cell: Cell, data_hash: str) -> dict[str, Any]:
     """Return everything the values of a cell depend on."""
-    key: dict[str, Any] = {
-        "protocol": PROTOCOL,
-        "poscod": metadata_version("poscod"),
-        "data": data_hash,
-        "kind": cell.kind,
-        "method": cell.method,
-    }
+    key: dict[str, Any] = {"protocol": PROTOCOL, "poscod": _version("poscod"), "data": data_hash}
+    key |= {"kind": cell.kind, "method": cell.method}
     if cell.kind != "optimum":
-        key |= {"set": cell.ood_set, "seed": cell.seed, "grid": spec.grid}
-        names = ("n_id", "n_test", "id_train_share", "ood_train_share")
-        key |= {name: getattr(spec, name) for name in names}
+        key |= {"set": cell.ood_set, "seed": cell.seed}
+        key |= {name: getattr(spec, name) for name in ("grid", "n_id", "n_test", "id_train_share", "ood_train_share")}
     if cell.kind == "ratio":
         key |= {"pi": cell.pi, "n_mixture": spec.n_mixture}
     return key
@@ -130,7 +102,7 @@ def missing_of(spec: BenchmarkSpec, cell: Cell, stored: Stored | None) -> list[W
     return wanted if stored is None else [item for item in wanted if item not in stored.values]
 
 
-def compute_cell(spec: BenchmarkSpec, source: Source, cell: Cell, out: Path, data_hash: str) -> None:
+def compute_cell(spec: BenchmarkSpec, cell: Cell, out: Path, data_hash: str) -> None:
     """Compute what a cell's file lacks and write the file anew."""
     key = key_of(spec, cell, data_hash)
     path = path_of(out, key)
@@ -141,7 +113,7 @@ def compute_cell(spec: BenchmarkSpec, source: Source, cell: Cell, out: Path, dat
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of estimators: the table holds what came of it
-        values, n_id, n_ood = _compute(spec, source, cell, missing)
+        values, n_id, n_ood = _compute(spec, cell, missing)
     values = {**(stored.values if stored else {}), **values}
     content = {
         "key": key,
@@ -149,19 +121,15 @@ def compute_cell(spec: BenchmarkSpec, source: Source, cell: Cell, out: Path, dat
         "n_ood": n_ood,
         "versions": versions(),
         "cpu_seconds": time.process_time() - start + (stored.cpu_seconds if stored else 0.0),
-        "values": sorted(
-            ([*item, value] for item, value in values.items()), key=lambda row: json.dumps(row[:4], sort_keys=True)
-        ),
+        "values": sorted(([*item, value] for item, value in values.items()), key=lambda row: json.dumps(row[:4])),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(json.dumps(content, sort_keys=True).encode())
 
 
-def _compute(
-    spec: BenchmarkSpec, source: Source, cell: Cell, missing: list[Wanted]
-) -> tuple[dict[Wanted, float | None], int, int]:
-    pool = source.pool(cell.fold, cell.ood_set, max(cell.seed, 0))
+def _compute(spec: BenchmarkSpec, cell: Cell, missing: list[Wanted]) -> tuple[dict[Wanted, float | None], int, int]:
+    pool = open_source(spec).pool(cell.fold, cell.ood_set, max(cell.seed, 0))
     if cell.kind == "optimum":
         assert isinstance(pool, Pool)
         assert pool.world is not None
@@ -177,12 +145,8 @@ def _compute(
 def versions() -> str:
     """Return the versions of everything that a value may depend on."""
     names = ("poscod", "numpy", "scipy", "scikit-learn")
-    return f"python {platform.python_version()}; " + "; ".join(f"{name} {metadata_version(name)}" for name in names)
+    return f"python {platform.python_version()}; " + "; ".join(f"{name} {_version(name)}" for name in names)
 
 
-@lru_cache(maxsize=8)
-def metadata_version(name: str) -> str:
-    """Return the installed version of a package."""
-    if name == "poscod":
-        return str(sys.modules["poscod"].__version__)
-    return metadata.version(name)
+def _version(name: str) -> str:
+    return str(sys.modules["poscod"].__version__) if name == "poscod" else metadata.version(name)

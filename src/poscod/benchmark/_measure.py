@@ -31,18 +31,7 @@ _POINTS = 20_000
 
 
 class Wanted(NamedTuple):
-    """One value of a cell.
-
-    Attributes
-    ----------
-    strategy : str
-        "single" score, a key of `poscod.strategies.STRATEGIES`, or the "optimum" of a known world.
-    setting : str
-        "plugin" or "tuned" for two scores, else "".
-    metric : str
-        "aurc", "auroc", "ausrt" or "ood_prior".
-    alpha : float or None
-    """
+    """One value of a cell: "single" score, strategy for two scores (plugin or tuned) or "optimum"; aurc, auroc, ausrt or ood_prior."""
 
     strategy: str
     setting: str
@@ -51,20 +40,7 @@ class Wanted(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Scores of the measured rows.
-
-    Attributes
-    ----------
-    single : Scored
-        Score of ID and of OOD rows, for the single-score metrics.
-    second : Scored
-        The same as the second of two scores: g itself where `single` is log g.
-    first : Scored
-        r = 1 - MSP.
-    loss : ndarray
-    ood_prior : float
-        Estimated share of OOD rows; NaN for scores.
-    """
+    """Scores of the measured rows: alone, as the second of two (g where alone is log g), and the first, r = 1 - MSP; NaN where no share of OOD is estimated."""
 
     single: Scored
     second: Scored
@@ -120,15 +96,13 @@ def ratio_rows(pool: Pool | DumpPool, split: Split, method: str, pi: float | Non
         assert pool.world is not None
         log_g = Scored(*(pool.world.log_ratio(rows.features) for rows in parts))
     else:
-        ood = pool.ood_test if pool.ood_train is None else pool.ood_train
         if ratio.sees == "clean":
             # As many clean rows as a mixture with one half of them would hold.
-            other = ood[split.ood_train[: n_mixture // 2]]
+            other = pool.ood_learning[split.ood_train[: n_mixture // 2]]
         else:
             assert pi is not None
-            id_ = pool.id_test if pool.id_train is None else pool.id_train
             m, n = mixture_sizes(pi, n_mixture, len(split.id_mixture), len(split.ood_train))
-            other = _joined(id_[split.id_mixture[:m]], ood[split.ood_train[:n]])
+            other = _joined(pool.id_learning[split.id_mixture[:m]], pool.ood_learning[split.ood_train[:n]])
         estimator = ratio.build().fit(pool.labelled(split), other)
         prior = float(estimator.ood_prior_)
         log_g = Scored(*(estimator.log_ratio(rows) for rows in parts))

@@ -24,7 +24,7 @@ from poscod.benchmark._spec import BenchmarkSpec, digest
 from poscod.benchmark._split import Hashes, Indices, Split
 from poscod.datasets import ScoreTable, check_aligned, read_openood
 from poscod.exceptions import InvalidInputError
-from poscod.ratio._rows import row_hash
+from poscod.ratio import row_hash
 from poscod.scores import SCORES
 from poscod.theory import GaussianWorld
 
@@ -41,18 +41,7 @@ class Scored(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Rows of one fold and OOD set, before they are split.
-
-    Attributes
-    ----------
-    id_test, ood_test : Activations
-    id_train, ood_train : Activations or None
-        Dedicated training rows, where there are such.
-    bank : Activations or None
-        Rows the classifier was trained on.
-    world : GaussianWorld or None
-        The law of the rows, where it is known.
-    """
+    """Rows of one fold and OOD set, before they are split: dedicated training rows, the rows of the classifier (bank) and the law of all rows where there are such."""
 
     id_test: Activations
     ood_test: Activations
@@ -63,26 +52,29 @@ class Pool(NamedTuple):
 
     def hashes(self) -> tuple[Hashes, Hashes, Hashes | None, Hashes | None]:
         """Return the digest of every row of the four parts."""
-        parts = (self.id_test, self.ood_test, self.id_train, self.ood_train)
-        first, second, *rest = (None if p is None else content_hash(p) for p in parts)
-        assert first is not None
-        assert second is not None
-        return first, second, rest[0], rest[1]
+        id_train, ood_train = (p if p is None else content_hash(p) for p in (self.id_train, self.ood_train))
+        return content_hash(self.id_test), content_hash(self.ood_test), id_train, ood_train
 
     def labelled(self, split: Split) -> Activations:
         """Return the labelled rows to learn from."""
-        return self._learning[split.id_labelled]
+        return self.id_learning[split.id_labelled]
 
     def reference(self, split: Split) -> Activations:
         """Return ID rows that are not measured: those nothing was learned from, else those of the mixture; the measured ones at last."""
-        for part, rows in ((self.id_test, split.id_spare), (self._learning, split.id_mixture)):
+        for part, rows in ((self.id_test, split.id_spare), (self.id_learning, split.id_mixture)):
             if len(rows) >= FEWEST_REFERENCE:
                 return part[rows]
         return self.id_test[split.id_test]
 
     @property
-    def _learning(self) -> Activations:
+    def id_learning(self) -> Activations:
+        """ID rows that may be learned from."""
         return self.id_test if self.id_train is None else self.id_train
+
+    @property
+    def ood_learning(self) -> Activations:
+        """OOD rows that may be learned from."""
+        return self.ood_test if self.ood_train is None else self.ood_train
 
     def scores(self, name: str, split: Split) -> Scored:
         """Score rows; what a score learns from is the bank or else the labelled rows."""
@@ -97,13 +89,7 @@ class Pool(NamedTuple):
 
 
 class DumpPool(NamedTuple):
-    """Score files of one fold, seen from one OOD set.
-
-    Attributes
-    ----------
-    tables : dict of str to ScoreTable
-        ID rows and rows of the OOD set by score; all files have the same rows.
-    """
+    """Score files of one fold, seen from one OOD set: by score, all with the same rows."""
 
     tables: dict[str, ScoreTable]
 
@@ -141,9 +127,13 @@ class Source(ABC):
     def pool(self, fold: str, name: str, seed: int) -> Pool | DumpPool:
         """Return the rows of one fold and set; only drawn worlds depend on the seed."""
 
-    @abstractmethod
     def data_hash(self, fold: str, name: str) -> str:
         """Return the digest of all data that a pool consists of."""
+        return digest({part: place and file_hash(place) for part, place in self._places(fold, name).items()})
+
+    def _places(self, fold: str, name: str) -> dict[str, Path | None]:
+        """Return the files of one fold and set, None where a part has none."""
+        raise NotImplementedError
 
 
 class _Files(Source):
@@ -152,51 +142,40 @@ class _Files(Source):
     def sets(self) -> dict[str, str]:
         return {**dict.fromkeys(self.spec.near, "near"), **dict.fromkeys(self.spec.far, "far")}
 
-    def _places(self, fold: str, name: str) -> dict[str, Path | None]:
-        spec = self.spec
-        files = {
-            "id_test": spec.id_test,
-            "ood_test": {**spec.near, **spec.far}[name],
-            "id_train": spec.id_train,
-            "ood_train": spec.train.get(name, ""),
-            "bank": spec.bank,
-            "head": spec.head,
-        }
-        return {part: spec.path(file, fold) if file else None for part, file in files.items()}
-
     def pool(self, fold: str, name: str, seed: int) -> Pool:
         places = self._places(fold, name)
         head = _read_head(places.pop("head"))
         parts: dict[str, Any] = {
-            part: None if place is None else _read(place, head, labelled=not part.startswith("ood"))
-            for part, place in places.items()
+            part: place and _read(place, head, labelled=not part.startswith("ood")) for part, place in places.items()
         }
         return Pool(**parts)
 
-    def data_hash(self, fold: str, name: str) -> str:
-        places = self._places(fold, name)
-        return digest({part: None if place is None else file_hash(place) for part, place in places.items()})
+    def _places(self, fold: str, name: str) -> dict[str, Path | None]:
+        spec = self.spec
+        files = {part: getattr(spec, part) for part in ("id_test", "id_train", "bank", "head")}
+        files |= {"ood_test": {**spec.near, **spec.far}[name], "ood_train": spec.train.get(name, "")}
+        return {part: spec.path(file, fold) if file else None for part, file in files.items()}
 
 
 class _Dumps(Source):
     """Score files of OpenOOD 1.5, one per score."""
 
     def sets(self) -> dict[str, str]:
-        table = self._tables(self.spec.folds[0])["msp"]
+        table = self._tables(self.spec.folds[0], "")["msp"]
         pairs = dict(zip(table.dataset.tolist(), table.group.tolist(), strict=True))
         return {name: group for name, group in pairs.items() if group not in ("id", "csid")}
 
-    def _tables(self, fold: str) -> dict[str, ScoreTable]:
-        places = {name: self.spec.path(file, fold) for name, file in self.spec.dumps.items()}
-        return _read_dumps(tuple((name, place, file_hash(place)) for name, place in places.items()))
-
     def pool(self, fold: str, name: str, seed: int) -> DumpPool:
-        tables = self._tables(fold)
+        tables = self._tables(fold, name)
         rows = (tables["msp"].group == "id") | (tables["msp"].dataset == name)
         return DumpPool({score: table[rows] for score, table in tables.items()})
 
-    def data_hash(self, fold: str, name: str) -> str:
-        return digest({score: file_hash(self.spec.path(file, fold)) for score, file in self.spec.dumps.items()})
+    def _places(self, fold: str, name: str) -> dict[str, Path | None]:
+        return {score: self.spec.path(file, fold) for score, file in self.spec.dumps.items()}
+
+    def _tables(self, fold: str, name: str) -> dict[str, ScoreTable]:
+        places = self._places(fold, name)
+        return _read_dumps(tuple((score, place, file_hash(place)) for score, place in places.items() if place))
 
 
 class _Gaussian(Source):
@@ -213,9 +192,8 @@ class _Gaussian(Source):
         world = GaussianWorld(mean_ood=self.OOD[name], **self.ID)
         rng = np.random.RandomState(seed)
         X, y = world.sample_id(self.ROWS["id"], rng)
-        return Pool(
-            _posterior_rows(world, X, y), _posterior_rows(world, world.sample_ood(self.ROWS["ood"], rng)), world=world
-        )
+        ood = world.sample_ood(self.ROWS["ood"], rng)
+        return Pool(_posterior_rows(world, X, y), _posterior_rows(world, ood), world=world)
 
     def data_hash(self, fold: str, name: str) -> str:
         return digest([self.ID, self.OOD[name], self.ROWS])
@@ -289,8 +267,6 @@ def _read_head(path: Path | None) -> tuple[Any, Any]:
 
 def _read(path: Path, head: tuple[Any, Any], *, labelled: bool) -> Activations:
     """Read activations; labels of OOD rows belong to other classes and are left in the file."""
-    if not path.is_file():
-        raise InvalidInputError(f"{path}, which the specification names, is not there.")
     if labelled or path.suffix != ".npz":
         rows = Activations.load(path)
     else:

@@ -21,26 +21,18 @@ Indices = NDArray[np.intp]
 
 
 class Split(NamedTuple):
-    """Row numbers of one random split.
+    """Row numbers of one random split."""
 
-    Attributes
-    ----------
-    id_labelled, id_mixture : ndarray
-        ID rows to learn from: labelled ones, and those that stand in the mixture. Of the dedicated file where there is one, else of
-        the evaluation file.
-    ood_train : ndarray
-        OOD rows to learn from, hidden in the mixture or clean.
-    id_test, ood_test : ndarray
-        Measured rows of the evaluation files.
-    id_spare : ndarray
-        ID rows of the evaluation file that are neither learned from nor measured.
-    """
-
+    # ID rows to learn from: labelled ones, and those that stand in the mixture. Of the dedicated file where there is one, else of
+    # the evaluation file.
     id_labelled: Indices
     id_mixture: Indices
+    # OOD rows to learn from, hidden in the mixture or clean.
     ood_train: Indices
+    # Measured rows of the evaluation files.
     id_test: Indices
     ood_test: Indices
+    # ID rows of the evaluation file that are neither learned from nor measured.
     id_spare: Indices
 
 
