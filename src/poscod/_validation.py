@@ -33,7 +33,10 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"{name} must be an array of real numbers, got {_describe(values)} ({error})."
+            "{parameter} must be an array of real numbers, got {got} ({reason}).",
+            parameter=name,
+            got=_describe(values),
+            reason=error,
         ) from None
     return array
 
@@ -51,24 +54,43 @@ def check_vector(
     vector = as_array(values, name).astype(np.float64, copy=False)
     if vector.ndim != 1:
         raise InvalidInputError(
-            f"{name} must be one-dimensional, got shape {vector.shape}: pass one number per row, e.g. {name}.ravel()."
+            "{parameter} must be one-dimensional, got shape {got}: pass one number per row, e.g. {parameter}.ravel().",
+            parameter=name,
+            got=vector.shape,
         )
     if n is not None and len(vector) != n:
-        raise InvalidInputError(f"{name} must have as many rows as {like} ({n}), got {len(vector)}.")
+        raise InvalidInputError(
+            "{parameter} must have as many rows as {like} ({allowed}), got {got}.",
+            parameter=name,
+            like=like,
+            allowed=n,
+            got=len(vector),
+        )
     if len(vector):
         # One pass finds NaN and infinities alike: the sum of finite numbers may overflow, NaN cannot hide.
         low, high = float(vector.min()), float(vector.max())
         if np.isnan(low):
             bad = np.flatnonzero(np.isnan(vector))
             raise InvalidInputError(
-                f"{name} must not contain NaN, got {len(bad)} (first at row {bad[0]}): drop or impute those rows."
+                "{parameter} must not contain NaN, got {got} (first at row {row}): drop or impute those rows.",
+                parameter=name,
+                got=len(bad),
+                row=int(bad[0]),
             )
         if not allow_inf and (np.isinf(low) or np.isinf(high)):
             row = int(np.flatnonzero(np.isinf(vector))[0])
-            raise InvalidInputError(f"{name} must be finite, got {vector[row]} at row {row}.")
+            raise InvalidInputError(
+                "{parameter} must be finite, got {got} at row {row}.", parameter=name, got=vector[row], row=row
+            )
         if minimum is not None and low < minimum:
             row = int(np.argmin(vector))
-            raise InvalidInputError(f"{name} must be at least {minimum:g}, got {low:g} at row {row}.")
+            raise InvalidInputError(
+                "{parameter} must be at least {allowed:g}, got {got:g} at row {row}.",
+                parameter=name,
+                allowed=minimum,
+                got=low,
+                row=row,
+            )
     return vector
 
 
@@ -78,19 +100,29 @@ def check_matrix(
     """Check a two-dimensional array of finite numbers; float32 stays float32."""
     matrix = as_array(values, name)
     if matrix.ndim != 2:
-        raise InvalidInputError(f"{name} must be two-dimensional (rows, columns), got shape {matrix.shape}.")
+        raise InvalidInputError(
+            "{parameter} must be two-dimensional (rows, columns), got shape {got}.", parameter=name, got=matrix.shape
+        )
     if columns is not None and matrix.shape[1] != columns:
-        raise InvalidInputError(f"{name} must have {columns} columns, got {matrix.shape[1]}.")
+        raise InvalidInputError(
+            "{parameter} must have {allowed} columns, got {got}.", parameter=name, allowed=columns, got=matrix.shape[1]
+        )
     if rows is not None and matrix.shape[0] != rows:
-        raise InvalidInputError(f"{name} must have {rows} rows, got {matrix.shape[0]}.")
+        raise InvalidInputError(
+            "{parameter} must have {allowed} rows, got {got}.", parameter=name, allowed=rows, got=matrix.shape[0]
+        )
     for start in range(0, len(matrix), 65536):
         block = matrix[start : start + 65536]
         ok = ~np.isnan(block) if allow_inf else np.isfinite(block)
         if not ok.all():
             row, column = (int(i) for i in np.argwhere(~ok)[0])
             raise InvalidInputError(
-                f"{name} must be {'free of NaN' if allow_inf else 'finite'}, got {block[row, column]} at row "
-                f"{start + row}, column {column}: drop or impute such rows."
+                "{parameter} must be {allowed}, got {got} at row {row}, column {column}: drop or impute such rows.",
+                parameter=name,
+                allowed="free of NaN" if allow_inf else "finite",
+                got=block[row, column],
+                row=start + row,
+                column=column,
             )
     return matrix
 
@@ -101,7 +133,7 @@ def check_weight(values: Any, name: str, n: int, *, like: str = "the rows they w
         return None
     weight = check_vector(values, name, n=n, like=like, allow_inf=False, minimum=0.0)
     if n and not weight.any():
-        raise InvalidInputError(f"{name} must contain a positive number, got zeros only.")
+        raise InvalidInputError("{parameter} must contain a positive number, got zeros only.", parameter=name)
     return weight if n == 0 or 1e-100 < weight.max() < 1e100 else weight / weight.max()
 
 
@@ -122,7 +154,12 @@ def check_number(value: Any, name: str, low: float, high: float, *, closed: str 
         if (low <= number if left else low < number) and (number <= high if right else number < high):
             return number
     interval = f"{'[' if left else '('}{low:g}, {high:g}{']' if right else ')'}"
-    raise InvalidInputError(f"{name} must be a number in {interval}, got {value!r}.{' ' + hint if hint else ''}")
+    raise InvalidInputError(
+        "{parameter} must be a number in {allowed}, got {got!r}." + (" " + hint if hint else ""),
+        parameter=name,
+        allowed=interval,
+        got=value,
+    )
 
 
 def check_count(value: Any, name: str, minimum: int = 1) -> int:
@@ -130,7 +167,9 @@ def check_count(value: Any, name: str, minimum: int = 1) -> int:
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if is_whole and value >= minimum:
         return int(value)
-    raise InvalidInputError(f"{name} must be a whole number >= {minimum}, got {value!r}.")
+    raise InvalidInputError(
+        "{parameter} must be a whole number >= {allowed}, got {got!r}.", parameter=name, allowed=minimum, got=value
+    )
 
 
 def check_choice(value: Any, name: str, choices: Mapping[str, T]) -> T:
@@ -148,7 +187,11 @@ def check_choice(value: Any, name: str, choices: Mapping[str, T]) -> T:
     listed = ", ".join(repr(key) for key in sorted(choices))
     near = nearest(value, choices) if isinstance(value, str) else None
     raise InvalidInputError(
-        f"{name} must be one of {listed}, got {value!r}{f': did you mean {near!r}?' if near else '.'}"
+        "{parameter} must be one of {allowed}, got {got!r}" + (": did you mean {meant!r}?" if near else "."),
+        parameter=name,
+        allowed=listed,
+        got=value,
+        meant=near,
     )
 
 
@@ -170,7 +213,12 @@ def check_labels(values: ArrayLike, name: str, n_classes: int, *, n: int | None 
     labels = check_vector(values, name, n=n, allow_inf=False)
     if len(labels) and (labels.min() < 0 or labels.max() >= n_classes or (labels != np.floor(labels)).any()):
         bad = labels[(labels < 0) | (labels >= n_classes) | (labels != np.floor(labels))][0]
-        raise InvalidInputError(f"{name} must hold class indices 0, ..., {n_classes - 1}, got {bad:g}.")
+        raise InvalidInputError(
+            "{parameter} must hold class indices 0, ..., {allowed}, got {got:g}.",
+            parameter=name,
+            allowed=n_classes - 1,
+            got=bad,
+        )
     return labels.astype(np.int64)
 
 

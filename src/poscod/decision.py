@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What leaves the library: one row per input with the answer, whether it stands, and why not.
+"""What is known of some inputs after scoring, the rejection score, and what leaves the library: one row per input.
 
 Convention: ``label`` is the classifier's answer also where it is rejected; ``accept`` says whether to use it. Columns are
-arrays of equal length; nothing is computed here but the reason.
+arrays of equal length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poscod._optional import require
-from poscod._validation import Floats
+from poscod._validation import Floats, check_number, check_vector
 
-__all__ = ["REASONS", "Decisions", "rejection_reason"]
+__all__ = ["REASONS", "Decisions", "Scored", "rejection_score"]
 
 REASONS: dict[str, str] = {
     "accepted": "the score is at most the threshold",
@@ -25,6 +26,55 @@ REASONS: dict[str, str] = {
     "both": "each term makes more than a third of the score",
 }
 _MAIN_SHARE = 2.0 / 3.0
+# exp(x) is continued by its tangent above this point: finite and strictly increasing up to log-ratios of 10,000.
+TANGENT_AT = 690.0
+
+
+class Scored(NamedTuple):
+    """What a rule decides on: n inputs after scoring, whoever scored them.
+
+    Attributes
+    ----------
+    label : ndarray of shape (n,)
+        The classifier's answer.
+    risk : ndarray of shape (n,)
+        Conditional risk r of the answer.
+    log_ratio : ndarray of shape (n,)
+        log g, g = p_O / p_I; -inf everywhere where no ratio was learned.
+    """
+
+    label: NDArray[Any]
+    risk: Floats
+    log_ratio: Floats
+
+    def take(self, rows: slice | NDArray[Any]) -> Scored:
+        """Return some of the inputs.
+
+        Parameters
+        ----------
+        rows : slice or ndarray
+            Indices or a boolean mask.
+
+        Returns
+        -------
+        scored : Scored
+        """
+        return Scored(*(column[rows] for column in self))
+
+    @classmethod
+    def join(cls, parts: Sequence[Scored]) -> Scored:
+        """Return the inputs of several parts, one after the other.
+
+        Parameters
+        ----------
+        parts : sequence of Scored
+            At least one.
+
+        Returns
+        -------
+        scored : Scored
+        """
+        return parts[0] if len(parts) == 1 else cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,21 +157,49 @@ class Decisions:
         return pandas.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
 
 
-def rejection_reason(risk: Floats, score: Floats, accept: NDArray[np.bool_]) -> NDArray[np.str_]:
-    """Say which of the two terms of the score rejected an input.
+def rejection_score(risk: Any, log_ratio: Any, beta: float) -> Floats:
+    """Compute the optimal score s = r + beta * g from the logarithm of g.
 
     Parameters
     ----------
-    risk : ndarray of shape (n,)
-        The part of the score that is conditional risk (zero where the rule ignores r).
-    score : ndarray of shape (n,)
-        Rejection score s = risk + mu g.
-    accept : ndarray of shape (n,), bool
+    risk : array-like of shape (n,)
+        Conditional risk r.
+    log_ratio : array-like of shape (n,)
+        log g; may be infinite.
+    beta : float in (-inf, inf]
+        Slope of the optimal line; infinite (alpha = 1) means s = g. Negative slopes occur in problems about coverage only.
 
     Returns
     -------
-    reason : ndarray of shape (n,), str
-        A key of `REASONS` each.
+    s : ndarray of shape (n,)
+        Finite for every finite log g up to 10,000, and increasing in log g, strictly wherever floating point can show
+        it (g below 5e-324 is zero).
+
+    Notes
+    -----
+    beta * g is ``exp(log g + log beta)``. Above an exponent of 690 the exponential is continued by its tangent, so that
+    inputs far from the training data keep their order instead of all becoming infinite. Such values are beyond any
+    threshold in use.
+
+    Examples
+    --------
+    >>> s = rejection_score([0.1, 0.1, 0.1], [-1000.0, 0.0, 1000.0], beta=0.5)
+    >>> s[:2], bool(np.isfinite(s[2]))
+    (array([0.1, 0.6]), True)
+    """
+    risk = check_vector(risk, "risk")
+    log_ratio = check_vector(log_ratio, "log_ratio", n=len(risk), like="risk")
+    beta = check_number(beta, "beta", -float("inf"), float("inf"), closed="right")
+    if beta == 0.0:
+        return risk.copy()
+    alone = beta == float("inf")
+    exponent = log_ratio if alone else log_ratio + np.log(abs(beta))
+    term = np.exp(np.minimum(exponent, TANGENT_AT)) * (1.0 + np.maximum(exponent - TANGENT_AT, 0.0))
+    return term if alone else risk + np.copysign(1.0, beta) * term
+
+
+def rejection_reason(risk: Floats, score: Floats, accept: NDArray[np.bool_]) -> NDArray[np.str_]:
+    """Say which of the two terms of the score rejected an input; risk is the part of the score that is conditional risk.
 
     Examples
     --------

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors and warnings of the library, each with a class a program can catch.
+"""Errors and warnings of the library, each with a class a program can catch and with facts it can read.
 
-Convention: a message says which argument, what is allowed, what was received and what to do next.
+Convention: a message says which argument, what is allowed, what was received and what to do next. Given with facts it is a
+template: ``{name}`` stands for a fact of that name, or else for the name of an argument, so that the shell and the service tell the same
+sentence with their own names (`Told.told`). Nobody has to parse a sentence.
 """
 
+from __future__ import annotations
+
+import string
 import sys
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 from sklearn.exceptions import UndefinedMetricWarning
 
@@ -19,16 +26,56 @@ __all__ = [
 ]
 
 
-def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warn at the line outside the package that led here, however deep the check lies."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "poscod":
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
+class _Names(dict[str, Any]):
+    """Facts by name; any other name is that of an argument and stands for itself."""
+
+    def __missing__(self, name: str) -> str:
+        return name
 
 
-class PoscodError(Exception):
-    """Base class of every error the library raises on purpose."""
+class Told:
+    """A sentence with facts, which every speaker tells with the names it uses for arguments."""
+
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        self.message, self.facts = message, facts
+        super().__init__(self.told({}))  # type: ignore[call-arg]  # an exception follows in the order of bases
+
+    def told(self, names: Mapping[str, str]) -> str:
+        """Return the sentence with the names that a speaker uses for arguments.
+
+        Parameters
+        ----------
+        names : mapping of str to str
+            Name of an argument to what the speaker calls it; other names stay as they are.
+
+        Returns
+        -------
+        sentence : str
+
+        Examples
+        --------
+        >>> error = InvalidInputError("{parameter} must be positive, got {got}: see {delta}.", parameter="alpha", got=-1)
+        >>> error.told({"alpha": "--alpha", "delta": "--delta"}), error.facts["got"]
+        ('--alpha must be positive, got -1: see --delta.', -1)
+        """
+        if not self.facts:
+            return self.message
+        words = _Names({**names, **self.facts})
+        if "parameter" in self.facts:
+            words["parameter"] = names.get(self.facts["parameter"], self.facts["parameter"])
+        return string.Formatter().vformat(self.message, (), words)
+
+
+class PoscodError(Told, Exception):
+    """Base class of every error the library raises on purpose.
+
+    Parameters
+    ----------
+    message : str, default=""
+        The sentence, or its template where facts are given.
+    **facts : object
+        What the sentence speaks of, for programs: ``error.facts["got"]``.
+    """
 
 
 class InvalidInputError(PoscodError, ValueError):
@@ -60,5 +107,21 @@ class MissingExtraError(PoscodError, ImportError):
         )
 
 
-class PoscodWarning(UserWarning):
-    """Base class of the library's own warnings."""
+class PoscodWarning(Told, UserWarning):
+    """Base class of the library's own warnings.
+
+    Parameters
+    ----------
+    message : str, default=""
+        The sentence, or its template where facts are given.
+    **facts : object
+        What the sentence speaks of, for programs.
+    """
+
+
+def warn_caller(warning: PoscodWarning | str, category: type[PoscodWarning] = PoscodWarning) -> None:
+    """Warn at the line outside the package that led here, however deep the check lies."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "poscod":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(category(warning) if isinstance(warning, str) else warning, stacklevel=level)

@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,11 +26,13 @@ __all__ = [
     "LOSSES",
     "NOTATION",
     "BoundedProblem",
+    "Budget",
     "CostProblem",
     "CoverageProblem",
     "GeneralisedProblem",
     "PrecisionProblem",
     "Problem",
+    "RiskBound",
     "ScodProblem",
 ]
 
@@ -73,15 +75,94 @@ LOSSES: dict[str, Callable[[int], Floats]] = {"zero_one": _zero_one, "absolute":
 
 
 class Problem:
-    """What every problem has: a loss. All are solved by rules of one family, accept iff r + mu g <= lambda.
+    """What is asked of a selective classifier. All problems are solved by rules of one family, accept iff r + mu g <= lambda."""
 
-    Attributes
-    ----------
-    loss : {"zero_one", "absolute"} or nested tuples of shape (K, K)
-        Loss ``l[y, y']`` of answering y' when the truth is y.
-    """
+    @property
+    def loss(self) -> Any:
+        """Loss ``l[y, y']`` of answering y' when the truth is y: a name of `LOSSES` or nested tuples of shape (K, K)."""
+        raise NotImplementedError
 
-    loss: Any
+    @property
+    def alpha(self) -> float:
+        """Relative cost of accepting an OOD input, by which a rule is judged; 0.5 where a problem has none."""
+        return 0.5
+
+    @property
+    def tpr_min(self) -> float | None:
+        """Required share of ID inputs to be accepted; None where a problem asks for none."""
+        return None
+
+    @property
+    def words(self) -> str:
+        """What is asked, in a phrase.
+
+        Examples
+        --------
+        >>> ScodProblem(0.3, loss="absolute").words
+        'alpha = 0.3, tpr_min = 0.95, loss = absolute'
+        >>> Budget(0.02).words
+        'share = 0.02, ranked by alpha = 0.5, tpr_min = 0.95'
+        """
+        return ", ".join(
+            f"ranked by {value.words}" if isinstance(value, Problem) else f"{name} = {_word(value)}"
+            for name, value in self._asked()
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the problem as plain values.
+
+        Returns
+        -------
+        document : dict
+            The name of the class under "kind", and every parameter; ready for JSON.
+
+        Examples
+        --------
+        >>> ScodProblem(0.3).to_dict()
+        {'kind': 'ScodProblem', 'alpha': 0.3, 'tpr_min': 0.95, 'loss': 'zero_one'}
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        plain = {name: value.to_dict() if isinstance(value, Problem) else value for name, value in values.items()}
+        if isinstance(plain.get("loss"), tuple):
+            plain["loss"] = [list(row) for row in plain["loss"]]
+        return {"kind": type(self).__name__, **plain}
+
+    def replace(self, **changes: Any) -> Any:
+        """Return the problem with some parameters changed.
+
+        Parameters
+        ----------
+        **changes : object
+            New values by the name of the parameter. A problem that ranks inputs as another one does hands on what it does not have itself.
+
+        Returns
+        -------
+        problem : Problem
+            Of the same kind.
+
+        Examples
+        --------
+        >>> Budget(0.02).replace(alpha=0.3).ranking.alpha
+        0.3
+        """
+        own = {field.name for field in fields(self)}  # type: ignore[arg-type]
+        unknown = {name: value for name, value in changes.items() if name not in own}
+        if unknown and "ranking" in own:
+            ranking: Any = changes.get("ranking", getattr(self, "ranking", None))
+            changes = {**{n: v for n, v in changes.items() if n in own}, "ranking": ranking.replace(**unknown)}
+        elif unknown:
+            raise InvalidInputError(
+                "{parameter} is not a part of {kind} ({words}): choose another problem with {with_rule}, e.g. ScodProblem.",
+                parameter=next(iter(unknown)),
+                kind=type(self).__name__,
+                words=self.words,
+            )
+        return replace(self, **changes)  # type: ignore[type-var]
+
+    def _asked(self) -> list[tuple[str, Any]]:
+        """Parameters that say something: not None, and not the plain loss."""
+        values = [(field.name, getattr(self, field.name)) for field in fields(self)]  # type: ignore[arg-type]
+        return [(name, value) for name, value in values if value is not None and (name, value) != ("loss", "zero_one")]
 
     def __post_init__(self) -> None:
         if isinstance(self.loss, str):
@@ -468,6 +549,99 @@ class CoverageProblem(Problem):
         """
         pi = pi if self.pi is None else self.pi
         return (self.alpha - nu * pi) / (1.0 - self.alpha), nu * (1.0 - pi) / (1.0 - self.alpha)
+
+
+@dataclass(frozen=True)
+class Budget(Problem):
+    """Reject a given share of the traffic seen at fit, the inputs that another problem ranks last.
+
+    Parameters
+    ----------
+    share : float in [0, 1)
+        What can be reviewed, e.g. 0.02 for 200 of 10,000.
+    ranking : Problem, default=ScodProblem()
+        Its slope and its loss rank the inputs; its own threshold is not used.
+
+    Examples
+    --------
+    >>> Budget(0.02, ScodProblem(alpha=0.2)).alpha
+    0.2
+    """
+
+    share: float
+    ranking: Problem = ScodProblem()
+
+    def __post_init__(self) -> None:
+        self._check("share", 0.0, 1.0, closed="left")
+        _check_ranking(self.ranking)
+
+    @property
+    def loss(self) -> Any:
+        """Loss of the ranking."""
+        return self.ranking.loss
+
+    @property
+    def alpha(self) -> float:
+        """Relative cost of the ranking."""
+        return self.ranking.alpha
+
+
+@dataclass(frozen=True)
+class RiskBound(Problem):
+    """Accept as much as possible such that the selective risk is at most risk_max with probability 1 - delta.
+
+    Parameters
+    ----------
+    risk_max : float > 0
+        Largest allowed mean loss on accepted ID inputs.
+    delta : float in (0, 1), default=0.05
+        Error probability, over the draw of the calibration rows.
+    method : str, default="fixed_sequence"
+        See `poscod.selector.risk_controlled_threshold`.
+    ranking : Problem, default=ScodProblem()
+        Its slope and its loss rank the inputs; its own threshold is not used.
+
+    Examples
+    --------
+    >>> RiskBound(0.01, ranking=ScodProblem(loss="absolute")).loss
+    'absolute'
+    """
+
+    risk_max: float
+    delta: float = 0.05
+    method: str = "fixed_sequence"
+    ranking: Problem = ScodProblem()
+
+    def __post_init__(self) -> None:
+        self._check("risk_max", 0.0, float("inf"), closed="neither")
+        self._check("delta", 0.0, 1.0, closed="neither")
+        _check_ranking(self.ranking)
+
+    @property
+    def loss(self) -> Any:
+        """Loss of the ranking."""
+        return self.ranking.loss
+
+    @property
+    def alpha(self) -> float:
+        """Relative cost of the ranking."""
+        return self.ranking.alpha
+
+
+def _check_ranking(ranking: Any) -> None:
+    if not isinstance(ranking, Problem) or isinstance(ranking, (Budget, RiskBound)):
+        raise InvalidInputError(
+            "{parameter} must be a problem with a slope of its own, e.g. ScodProblem(), got {got!r}.",
+            parameter="ranking",
+            got=ranking,
+        )
+
+
+def _word(value: Any) -> str:
+    """Say a parameter: a number, a name, or a matrix by its size."""
+    if isinstance(value, tuple):
+        return f"a {len(value)} x {len(value)} matrix"
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _check_pi(problem: Any) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One number from two: s(x) from the conditional risk and the likelihood ratio, or from any two scores."""
 
+from poscod.decision import rejection_score
 from poscod.strategies._curves import Curve, plugin_curve, tuned_areas, tuned_curve
 from poscod.strategies._family import STRATEGIES, Strategy
-from poscod.strategies._scores import linear, product, rejection_score, sirc, sirc_parameters
+from poscod.strategies._scores import linear, product, sirc, sirc_parameters
 
 __all__ = [
     "STRATEGIES",

@@ -14,9 +14,6 @@ import numpy as np
 from poscod._validation import Floats, check_number, check_vector
 from poscod.exceptions import InvalidInputError
 
-# exp(x) is continued by its tangent above this point: finite and strictly increasing up to log-ratios of 10,000.
-_TANGENT_AT = 690.0
-
 
 def linear(s1: Any, s2: Any, beta: float) -> Floats:
     """Combine two scores linearly, s1 + beta * s2.
@@ -52,46 +49,6 @@ def linear(s1: Any, s2: Any, beta: float) -> Floats:
             "s1 and s2 must not be infinite with opposite signs in one row: their sum is no number."
         )
     return s1 + beta * s2
-
-
-def rejection_score(risk: Any, log_ratio: Any, beta: float) -> Floats:
-    """Compute the optimal score s = r + beta * g from the logarithm of g.
-
-    Parameters
-    ----------
-    risk : array-like of shape (n,)
-        Conditional risk r.
-    log_ratio : array-like of shape (n,)
-        log g; may be infinite.
-    beta : float in (-inf, inf]
-        Slope of the optimal line; infinite (alpha = 1) means s = g. Negative slopes occur in problems about coverage only.
-
-    Returns
-    -------
-    s : ndarray of shape (n,)
-        Finite for every finite log g up to 10,000, and increasing in log g, strictly wherever floating point can show
-        it (g below 5e-324 is zero).
-
-    Notes
-    -----
-    beta * g is ``exp(log g + log beta)``. Above an exponent of 690 the exponential is continued by its tangent, so that
-    inputs far from the training data keep their order instead of all becoming infinite. Such values are beyond any
-    threshold in use.
-
-    Examples
-    --------
-    >>> s = rejection_score([0.1, 0.1, 0.1], [-1000.0, 0.0, 1000.0], beta=0.5)
-    >>> s[:2], bool(np.isfinite(s[2]))
-    (array([0.1, 0.6]), True)
-    """
-    risk, log_ratio = _check_pair(risk, log_ratio, ("risk", "log_ratio"))
-    beta = check_number(beta, "beta", -float("inf"), float("inf"), closed="right")
-    if beta == 0.0:
-        return risk.copy()
-    alone = beta == float("inf")
-    exponent = log_ratio if alone else log_ratio + np.log(abs(beta))
-    term = np.exp(np.minimum(exponent, _TANGENT_AT)) * (1.0 + np.maximum(exponent - _TANGENT_AT, 0.0))
-    return term if alone else risk + np.copysign(1.0, beta) * term
 
 
 def product(s1: Any, s2: Any) -> Floats:

@@ -24,24 +24,23 @@ from typing import Any, BinaryIO
 import numpy as np
 import sklearn
 
-from poscod._codec import Decoder, Encoder, ModelFileError, class_name, read_npy, registry
 from poscod._files import replacing
 from poscod._optional import require
 from poscod.exceptions import InvalidInputError, PoscodError
+from poscod.model import _first_edition
+from poscod.model._codec import Decoder, Encoder, ModelFileError, class_name, read_npy, registry
 
-__all__ = ["PROTOCOL", "ModelFileError", "UntrustedTypesError", "load", "save"]
-
-PROTOCOL = 1
+PROTOCOL = 2
 """The number of the file format; the only place that defines it.
 
 It changes only if a file written now would be *misread* by the code of the last release. To change it:
 
 1. Add one here and say in docs/persistence.md what is new.
-2. Let `load` branch on ``manifest["protocol"]`` and keep the code that reads the older number.
-3. Keep a small file written by the last release in tests/ and test that it still loads and decides the same.
+2. Let `load` branch on ``manifest["protocol"]`` and keep the code that reads the older number (`poscod.model._first_edition` reads 1).
+3. Keep small files written by the last release in tests/ and test that they still load and decide the same.
 
 No change is needed for a new class, a new attribute, or a new parameter or field with a default: unknown attributes are kept,
-missing ones get their default. A renamed class or attribute, or a new tag in `poscod._codec.DECODERS`, needs one. Whatever
+missing ones get their default. A renamed class or attribute, or a new tag in `poscod.model._codec.DECODERS`, needs one. Whatever
 happens, ``manifest.json`` stays uncompressed with the keys ``format`` and ``protocol``, so that every reader can refuse politely.
 """
 
@@ -75,7 +74,7 @@ class UntrustedTypesError(ModelFileError):
         )
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: str | os.PathLike[str]) -> list[str]:
     """Write a model to a file; either the whole file appears or nothing changes.
 
     Parameters
@@ -84,6 +83,11 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         Fitted or not.
     path : str or path-like
         By convention ``*.poscod``. An existing file is replaced only when the new one is complete.
+
+    Returns
+    -------
+    types : list of str
+        Full names of types of other libraries that a reader has to trust by name; see `load`.
 
     Notes
     -----
@@ -95,7 +99,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     >>> import tempfile
     >>> from poscod.problem import ScodProblem
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(ScodProblem(alpha=0.2, loss=[[0, 1], [5, 0]]), folder + "/problem.poscod")
+    ...     types = save(ScodProblem(alpha=0.2, loss=[[0, 1], [5, 0]]), folder + "/problem.poscod")
     ...     load(folder + "/problem.poscod")
     ScodProblem(alpha=0.2, tpr_min=0.95, loss=((0.0, 1.0), (5.0, 0.0)))
     """
@@ -110,8 +114,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
             members[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
+        strange: set[str] = set()
         try:
-            state = Encoder(write, _dump).encode(model)
+            state = Encoder(write, lambda value, where: _dump(value, where, strange)).encode(model)
         except RecursionError:
             raise InvalidInputError(
                 "model refers to itself, or is nested too deeply, to be written to a file."
@@ -127,6 +132,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             "members": dict(members),
         }
         write(MANIFEST, _json(manifest))
+    return sorted(strange - _HARMLESS)
 
 
 def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> Any:
@@ -180,7 +186,10 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) ->
         state = json.loads(read(STATE))
         if not isinstance(state, dict) or state.get("class") != manifest["root"]:
             raise ModelFileError(f"says that it holds a '{manifest['root']}', and holds something else.")
-        return Decoder(read, lambda data: _skops("Loading").loads(data, trusted=names)).decode(state)
+        first = manifest["protocol"] == 1
+        older = _first_edition.classes(registry()) if first else {}
+        model = Decoder(read, lambda data: _skops("Loading").loads(data, trusted=names), older).decode(state)
+        return _first_edition.upgrade(model) if first else model
 
 
 def _json(value: Any) -> bytes:
@@ -266,8 +275,8 @@ def _skops(verb: str) -> Any:
     return require("skops.io", extra=_EXTRA, feature=f"{verb} a model with estimators of other libraries")
 
 
-def _dump(value: Any, where: str) -> bytes:
-    """Write an object of another library with skops."""
+def _dump(value: Any, where: str, strange: set[str]) -> bytes:
+    """Write an object of another library with skops, and note the types that skops does not trust."""
     skops = _skops("Saving")
     try:
         data: bytes = skops.dumps(value)
@@ -278,6 +287,7 @@ def _dump(value: Any, where: str) -> bytes:
         raise InvalidInputError(
             f"{where} uses {', '.join(lost)}, which cannot be found by its name: define it at the top of a module."
         )
+    strange.update(types)
     return data
 
 

@@ -4,19 +4,18 @@
 Convention: None, bool, int, str, finite floats and lists are themselves; everything else is a JSON object with one tag
 (`DECODERS` lists them). A class is written by its name and read through `registry`, which is built from the package: no name
 in a file is ever imported, called or evaluated, and an object is made by setting attributes, not by its constructor. Arrays
-keep their dtype and memory layout, because the last bit of a matrix product depends on the latter.
+keep their dtype and their order of rows and columns.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import inspect
 import io
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,27 +23,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils._metadata_requests import SIMPLE_METHODS
 
+from poscod import activations, problem, ratio, risk, rule, scores, selector, strategies
 from poscod.exceptions import InvalidInputError
 
-__all__ = ["Decoder", "Encoder", "ModelFileError", "class_name", "read_npy", "registry"]
-
-# Modules and folders whose classes make up a fitted model. Named here and not imported: they lie in other layers.
-FAMILIES = (
-    "poscod.activations",
-    "poscod.problem",
-    "poscod.scores",
-    "poscod.risk",
-    "poscod.ratio",
-    "poscod.strategies",
-    "poscod.selector",
-    "poscod._inputs",
-    "poscod._fitting",
-    "poscod.estimator",
-)
+# Modules and folders whose classes make up a fitted model, beside this folder.
+FAMILIES = (activations, problem, rule, scores, risk, ratio, strategies, selector)
 # Parts of a model that are neither dataclass, named tuple nor estimator, but plain holders of attributes.
 PLAIN = {"poscod.ratio._representation.Representation"}
-# A strided array is given its gaps back up to this multiple of its size; beyond it becomes contiguous.
-MOST_GAPS = 64
 # Scalars whose value JSON holds exactly; others become arrays without dimensions.
 SCALARS: dict[str, type[np.generic]] = {
     np.dtype(t).name: t
@@ -73,9 +58,8 @@ def registry() -> dict[str, type]:
     >>> registry()["poscod.problem.ScodProblem"].__name__, "poscod._optional.require" in registry()
     ('ScodProblem', False)
     """
-    for family in FAMILIES:
-        importlib.import_module(family)
-    modules = [name for name in sys.modules if any(f"{name}.".startswith(f"{family}.") for family in FAMILIES)]
+    families = [*(family.__name__ for family in FAMILIES), __name__.rpartition(".")[0]]
+    modules = [name for name in sys.modules if any(f"{name}.".startswith(f"{family}.") for family in families)]
     found = {}
     for module in modules:
         for value in vars(sys.modules[module]).values():
@@ -148,14 +132,12 @@ class Encoder:
             return {"objects": items, "shape": list(array.shape)}
         if array.dtype.hasobject or array.dtype.kind == "T":
             raise InvalidInputError(f"{where} is an array of dtype {array.dtype}, which has no plain file format.")
-        layout = {} if _contiguous(array) or _span(array) > MOST_GAPS * array.nbytes else {"strides": array.strides}
         if id(value) not in self._members:
             buffer = io.BytesIO()
-            # A copy in the order of the strides, so that rows stay rows and columns stay columns.
-            compact = array if _contiguous(array) else array.copy(order="K")
-            np.lib.format.write_array(buffer, compact, allow_pickle=False)
+            # "K": rows stay rows and columns stay columns, because the last bit of a matrix product depends on it.
+            np.lib.format.write_array(buffer, array.copy(order="K"), allow_pickle=False)
             self._add(value, "arrays", "npy", buffer.getbuffer())
-        return {"array": self._members[id(value)][1], **layout}
+        return {"array": self._members[id(value)][1]}
 
     def _foreign(self, value: Any, where: str) -> str:
         if id(value) not in self._members:
@@ -177,10 +159,12 @@ class Decoder:
         ``read(name)`` returns the bytes of a member.
     undump : callable
         ``undump(data)`` makes an object of another library, from bytes that were checked.
+    older : mapping of str to type
+        Classes of older files by the names they had.
     """
 
-    def __init__(self, read: Callable[[str], bytes], undump: Callable[[bytes], Any]) -> None:
-        self._read, self._undump = read, undump
+    def __init__(self, read: Callable[[str], bytes], undump: Callable[[bytes], Any], older: Mapping[str, type]) -> None:
+        self._read, self._undump, self._older = read, undump, older
         self._members: dict[str, Any] = {}
 
     def decode(self, node: Any) -> Any:
@@ -200,7 +184,8 @@ class Decoder:
         return {self.decode(key): self.decode(value) for key, value in node["dict"]}
 
     def _own(self, node: dict[str, Any]) -> Any:
-        cls = registry().get(str(node["class"]))
+        name = str(node["class"])
+        cls = self._older.get(name) or registry().get(name)
         if cls is None:
             raise ModelFileError(
                 f"names the class '{node['class']}', which is no part of a poscod model: it is not read."
@@ -230,8 +215,6 @@ class Decoder:
 
     def _array(self, node: dict[str, Any]) -> Any:
         array = self._member(node["array"], "arrays/", read_npy)
-        if "strides" in node:
-            array = _spread(array, tuple(node["strides"]))
         return array[()] if node.get("scalar") else array
 
     def _objects(self, node: dict[str, Any]) -> Any:
@@ -276,28 +259,3 @@ def read_npy(data: bytes) -> NDArray[Any]:
         raise ModelFileError(f"has an array whose shape {shape} does not fill its place: it is damaged.")
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _contiguous(array: NDArray[Any]) -> bool:
-    return array.flags.c_contiguous or array.flags.f_contiguous
-
-
-def _span(array: NDArray[Any], strides: tuple[int, ...] | None = None) -> int:
-    """Bytes between the first and the last element; beyond all limits where elements overlap items."""
-    strides = array.strides if strides is None else strides
-    if any(step % array.itemsize for step in strides):
-        return sys.maxsize
-    return sum(abs(step) * (n - 1) for step, n in zip(strides, array.shape, strict=True)) + array.itemsize
-
-
-def _spread(array: NDArray[Any], strides: tuple[int, ...]) -> NDArray[Any]:
-    """Return a copy with the given strides: the layout the model was fitted with."""
-    span = _span(array, strides)
-    if not array.size or span > MOST_GAPS * array.nbytes:
-        raise ModelFileError(f"has an array whose strides {strides} do not fit its shape {array.shape}: it is damaged.")
-    start = sum(-step * (n - 1) for step, n in zip(strides, array.shape, strict=True) if step < 0)
-    # numpy checks that no element lies outside the buffer.
-    room = np.zeros(span // array.itemsize, dtype=array.dtype)
-    out = np.ndarray(array.shape, array.dtype, buffer=room, offset=start, strides=strides)
-    out[...] = array
-    return out

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a rule achieves on fresh rows: with clean OOD rows exactly, without any OOD label through the mixture identity.
+
+Convention: every number comes with an interval, and rows must be fresh: rows that nothing was fitted on. Rows are scored once (`Sample`);
+counts (`Tally`) of parts add up, so that rows in chunks are measured alike.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.frozen import FrozenEstimator
+
+from poscod._validation import Floats, check_number
+from poscod.activations import Activations
+from poscod.decision import Decisions
+from poscod.exceptions import InvalidInputError, PoscodWarning
+from poscod.metrics import Interval, binomial_interval
+from poscod.metrics._intervals import counted_loss_interval
+from poscod.model._rows import n_rows, take
+from poscod.problem import ScodProblem
+from poscod.ratio import PRIORS, diagnose
+from poscod.ratio._diagnose import Diagnosis
+from poscod.ratio._gate import prior_interval
+from poscod.ratio._prior import Acceptance, acceptance
+from poscod.rule import Rule
+from poscod.selector import Calibration, UnlabeledFPR, unlabeled_fpr
+
+# Rows of each side that the ratio is diagnosed on: enough for every check, and the default ratio is slow.
+_DIAGNOSED = 5000
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """What a rule did on some rows: counts, so those of parts add up.
+
+    Parameters
+    ----------
+    rows, accepted : int
+        All rows, and those accepted.
+    losses : ndarray of shape (k,), int
+        Of the accepted rows, how many have each value that the loss can have; empty where there are no labels.
+    """
+
+    rows: int
+    accepted: int
+    losses: NDArray[np.int64]
+
+    def __add__(self, other: Tally) -> Tally:
+        """Return the counts of both parts together."""
+        return Tally(self.rows + other.rows, self.accepted + other.accepted, self.losses + other.losses)
+
+    def rate(self, level: float) -> Interval:
+        """Return the share of rows accepted, with its exact interval."""
+        return binomial_interval(self.accepted, self.rows, level=level)
+
+    def mean_loss(self, level: float, loss_values: Floats) -> Interval:
+        """Return the mean loss of the accepted rows with its interval."""
+        return counted_loss_interval(loss_values, self.losses, level=level, values=loss_values)
+
+
+def tally(accept: Mask, loss: Floats | None = None, loss_values: Floats | None = None) -> Tally:
+    """Count what a rule did on some rows.
+
+    Examples
+    --------
+    >>> tally(np.array([True, False, True]), np.array([0.0, 1.0, 1.0]), np.array([0.0, 1.0])).losses
+    array([1, 1])
+    """
+    accepted = int(np.count_nonzero(accept))
+    if loss is None or loss_values is None:
+        return Tally(len(accept), accepted, np.zeros(0, dtype=np.int64))
+    place = np.searchsorted(loss_values, loss[accept])
+    return Tally(len(accept), accepted, np.bincount(place, minlength=len(loss_values)).astype(np.int64))
+
+
+class Evaluation(NamedTuple):
+    """A rule on fresh ID rows and clean OOD rows.
+
+    Attributes
+    ----------
+    tpr, fpr : Interval
+        Share of ID and of OOD rows accepted, with exact binomial intervals.
+    selective_risk : Interval
+        Mean loss on accepted ID rows; exact for 0/1 loss, Student's t otherwise.
+    risk : Interval
+        SCOD risk (1 - alpha) R_S + alpha FPR.
+    """
+
+    tpr: Interval
+    fpr: Interval
+    selective_risk: Interval
+    risk: Interval
+
+
+class UnlabeledEvaluation(NamedTuple):
+    """A rule on fresh labelled ID rows and unlabelled traffic.
+
+    Attributes
+    ----------
+    tpr : Interval
+        Share of ID rows accepted.
+    selective_risk : Interval
+        Mean loss on accepted ID rows.
+    accepted : Interval
+        Share of the traffic accepted.
+    ood_prior : Interval
+        Share of OOD inputs in the traffic.
+    fpr : UnlabeledFPR
+        Share of OOD inputs accepted, from ``accepted = (1 - pi) TPR + pi FPR``; see its ``informative`` and ``reason``.
+    risk : Interval
+        SCOD risk; NaN where FPR is not informative.
+    """
+
+    tpr: Interval
+    selective_risk: Interval
+    accepted: Interval
+    ood_prior: Interval
+    fpr: UnlabeledFPR
+    risk: Interval
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Fresh rows as a fitted model sees them, and the model's rule.
+
+    Parameters
+    ----------
+    rule : Rule
+        The model's own.
+    calibration : Calibration
+        What thresholds of rival rules are chosen on.
+    delta : float or None
+        Error probability of guaranteed thresholds; None where they are order statistics.
+    has_ratio : bool
+        Whether a ratio was learned.
+    groups : dict of str to Decisions
+        Decisions on labelled ID rows under "id" and, where there are such rows, on clean OOD rows under "ood" and on traffic under
+        "unlabeled".
+    loss : ndarray of shape (n,)
+        Loss of the answers on the ID rows.
+    prior : Interval or None
+        Share of OOD inputs in this traffic.
+    level : float
+        Coverage of intervals.
+    """
+
+    rule: Rule
+    calibration: Calibration
+    delta: float | None
+    has_ratio: bool
+    groups: dict[str, Decisions]
+    loss: Floats
+    prior: Interval | None
+    level: float
+
+    @property
+    def known(self) -> Decisions:
+        """Decisions on the ID rows."""
+        return self.groups["id"]
+
+    @property
+    def alpha(self) -> float:
+        """Relative cost by which rules are judged."""
+        return self.rule.problem.alpha
+
+    @property
+    def loss_values(self) -> Floats:
+        """Every value that the loss can have, increasing."""
+        return loss_values_of(self.rule, self.calibration)
+
+    @property
+    def zero_one(self) -> bool:
+        """Whether a mistake always costs 1."""
+        return set(self.loss_values) <= {0.0, 1.0}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Rows of each group."""
+        return {name: len(rows) for name, rows in self.groups.items()}
+
+
+class Measured(NamedTuple):
+    """What a rule achieves on a `Sample`; None where the rows for it are missing."""
+
+    tpr: Interval
+    selective_risk: Interval
+    with_ood: Evaluation | None
+    without: UnlabeledEvaluation | None
+
+
+def loss_values_of(rule: Rule, calibration: Calibration) -> Floats:
+    """Return every value that the loss of a rule can have, increasing."""
+    return np.unique(rule.problem.loss_matrix(len(calibration.classes)))
+
+
+def judge(model: Any, X: Any, y: Any) -> tuple[Decisions, Floats]:
+    """Decide on labelled rows and return the losses of the answers."""
+    decisions = model.decide(X)
+    y = np.asarray(y)
+    if len(y) != len(decisions):
+        raise InvalidInputError(
+            "{y} must have as many rows as {X} ({allowed}), got {got}.", allowed=len(decisions), got=len(y)
+        )
+    classes = model.calibration_.classes
+    truth, answer = codes_of(classes, y), np.searchsorted(classes, decisions.label)
+    return decisions, model.rule_.problem.losses(truth, answer, len(classes))
+
+
+def codes_of(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:
+    """Return labels as class indices."""
+    unknown = ~np.isin(y, classes)
+    if unknown.any():
+        raise InvalidInputError(
+            "{y} must hold labels seen at fit, got {got!r}: OOD rows are passed apart.", got=y[unknown].tolist()[0]
+        )
+    return np.searchsorted(classes, y)
+
+
+def read_sample(
+    model: Any, X: Any, y: Any, X_ood: Any, X_unlabeled: Any, *, pi: float | None = None, level: float = 0.95
+) -> Sample:
+    """Decide once on every group of fresh rows; pi is the share of OOD inputs in the traffic where it is known."""
+    known, loss = judge(model, X, y)
+    others = {"ood": X_ood, "unlabeled": X_unlabeled}
+    groups = {"id": known, **{name: model.decide(rows) for name, rows in others.items() if rows is not None}}
+    return sample_of(model, groups, loss, pi=pi, level=level)
+
+
+def sample_of(
+    model: Any, groups: dict[str, Decisions], loss: Floats, *, pi: float | None = None, level: float = 0.95
+) -> Sample:
+    """Return decisions on fresh rows as a sample; without pi the share of OOD inputs in the traffic is estimated."""
+    level = check_number(level, "level", 0.0, 1.0, closed="neither")
+    pi = None if pi is None else check_number(pi, "pi", 0.0, 1.0, closed="right")
+    prior = None if pi is None else Interval(pi, pi, pi, level)
+    if "unlabeled" not in groups:
+        prior = None
+    elif prior is None:
+        prior = estimate_share(groups["id"].log_ratio, groups["unlabeled"].log_ratio, level)
+    delta = model.delta if model.threshold == "guaranteed" else None
+    return Sample(model.rule_, model.calibration_, delta, model.ratio_ is not None, groups, loss, prior, level)
+
+
+def measured_of(tallies: Mapping[str, Tally], sample: Any) -> Measured:
+    """Return what a rule achieves from its counts on the groups of a sample, or of anything with prior, alpha, level and loss_values."""
+    known, alpha, level, values = tallies["id"], sample.alpha, sample.level, sample.loss_values
+    with_ood = without = None
+    if "ood" in tallies:
+        with_ood = evaluation_of(known, tallies["ood"], alpha, level, loss_values=values)
+    if "unlabeled" in tallies:
+        without = unlabeled_evaluation_of(known, tallies["unlabeled"], sample.prior, alpha, level, loss_values=values)
+    return Measured(known.rate(level), known.mean_loss(level, values), with_ood, without)
+
+
+def measure_masks(accept: Mapping[str, Mask], sample: Sample) -> Measured:
+    """Measure decisions on the groups of a sample."""
+    tallies = {name: tally(mask) for name, mask in accept.items()}
+    return measured_of({**tallies, "id": tally(accept["id"], sample.loss, sample.loss_values)}, sample)
+
+
+def measure_own(sample: Sample) -> Measured:
+    """Measure the model's own rule."""
+    return measure_masks({name: rows.accept for name, rows in sample.groups.items()}, sample)
+
+
+def check_ratio(model: Any, X: Any, y: Any, X_unlabeled: Any, *, level: float = 0.95) -> Diagnosis | None:
+    """Check a model's g on at most some thousand fresh rows of each kind; None where there is no ratio, or too few rows."""
+    scorer = model.scorer_
+    few = min(n_rows(X), n_rows(X_unlabeled)) < 2
+    if scorer.ratio is None or few or not 0.0 <= model.ood_prior_ <= 1.0:
+        return None
+    known, traffic = (scorer.view(_some(rows)) for rows in (X, X_unlabeled))
+    if scorer.network or isinstance(scorer.classifier, FrozenEstimator):
+        # Only an outside classifier may have been trained on rows that are called fresh; labels tell.
+        codes = np.searchsorted(scorer.classes, _some(np.asarray(y)))
+        known = Activations(known.features, known.logits, codes, table=known.table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
+        return diagnose(scorer.ratio, known, traffic, level=level)
+
+
+def diagnosed(n: int) -> NDArray[np.intp]:
+    """Return which of n rows a ratio is checked on: all, or every k-th."""
+    return np.arange(0, n, max(1, -(-n // _DIAGNOSED)), dtype=np.intp)
+
+
+def _some(X: Any) -> Any:
+    n = n_rows(X)
+    return X if n <= _DIAGNOSED else take(X, diagnosed(n))
+
+
+def evaluation_of(known: Tally, ood: Tally, alpha: float, level: float, *, loss_values: Floats) -> Evaluation:
+    """Evaluate decisions from counts on ID and OOD rows."""
+    fpr, selective = ood.rate(level), known.mean_loss(level, loss_values)
+    return Evaluation(known.rate(level), fpr, selective, scod_risk(selective, fpr, alpha))
+
+
+def unlabeled_evaluation_of(
+    known: Tally, traffic: Tally, prior: Interval, alpha: float, level: float, *, loss_values: Floats
+) -> UnlabeledEvaluation:
+    """Evaluate decisions from counts on ID rows and traffic."""
+    counts = known.accepted, known.rows, traffic.accepted, traffic.rows
+    fpr = unlabeled_fpr(*counts, prior.estimate, pi_interval=(prior.low, prior.high), level=level)
+    selective = known.mean_loss(level, loss_values)
+    return UnlabeledEvaluation(
+        known.rate(level),
+        selective,
+        traffic.rate(level),
+        prior,
+        fpr,
+        scod_risk(selective, Interval(fpr.estimate, fpr.low, fpr.high, level), alpha),
+    )
+
+
+def label_free_risk(
+    accept: Mask,
+    loss: Floats,
+    accept_traffic: Mask | None,
+    weights: tuple[Floats | None, Floats | None],
+    alpha: float,
+    worst: float,
+) -> float:
+    """Return a bound of the SCOD risk as one number to choose models by."""
+    tpr = float(np.average(accept, weights=weights[0]))
+    if tpr == 0.0:
+        return worst
+    fpr = 0.0 if accept_traffic is None else float(np.average(accept_traffic, weights=weights[1]))
+    return ScodProblem(alpha).risk(float(np.average(loss * accept, weights=weights[0])) / tpr, fpr)
+
+
+def scod_risk(selective: Interval, fpr: Interval, alpha: float) -> Interval:
+    """Return the SCOD risk; the two parts come from different rows, so the distances to their ends add in squares."""
+    problem = ScodProblem(alpha)
+    value = problem.risk(selective.estimate, fpr.estimate)
+    below, above = (
+        float(
+            np.hypot(
+                (1 - alpha) * abs(selective.estimate - a) if alpha < 1 else 0.0,
+                alpha * abs(fpr.estimate - b) if alpha > 0 else 0.0,
+            )
+        )
+        for a, b in ((selective.low, fpr.low), (selective.high, fpr.high))
+    )
+    return Interval(value, max(0.0, value - below), value + above, selective.level)
+
+
+def estimate_share(id_: Floats, traffic: Floats, level: float) -> Interval:
+    """Estimate the OOD prior of fresh rows; its interval joins sampling error and what overlap can hide."""
+    every = np.concatenate([id_, traffic])
+    if min(len(id_), len(traffic)) < 2 or every.min() == every.max():
+        return share_of(None, level)
+    return share_of(acceptance(id_, traffic), level)
+
+
+def share_of(curve: Acceptance | None, level: float) -> Interval:
+    """Estimate the OOD prior with its interval from the shares accepted at each threshold; see `estimate_share`."""
+    if curve is None:
+        return Interval(0.0, 0.0, 1.0, level)  # no ratio was learned, or nothing to compare: any share is possible
+    estimate = float(PRIORS["mean"](curve))
+    low, high = prior_interval(curve, PRIORS["mean"], estimate, level)
+    return Interval(estimate, float(low), float(high), level)

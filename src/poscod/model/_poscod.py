@@ -1,0 +1,604 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""POSCOD: one object that answers or abstains.
+
+Convention: after `fit` it consists of four values: ``scorer_`` (rows to r and log g), ``calibration_`` (what thresholds are set on), ``rule_`` (what is
+asked and promised) and ``schema_`` (what a row is). Deciding is ``rule_.decide(scorer_.scored(X))``; nothing else knows costs.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from poscod._validation import Floats, check_choice, check_count, check_number, check_weight
+from poscod.activations import Activations
+from poscod.decision import Decisions, Scored
+from poscod.exceptions import InvalidInputError
+from poscod.model import _file
+from poscod.model._evaluate import Evaluation, UnlabeledEvaluation, judge, label_free_risk, measure_own, read_sample
+from poscod.model._fit import Memory, fit_on, refuse_copy
+from poscod.model._rows import as_indexable, marked_rows, n_rows, take
+from poscod.model._schema import Schema
+from poscod.model._scorer import NetworkHead
+from poscod.problem import Budget, Problem, RiskBound, ScodProblem
+from poscod.ratio import CorrectedSigmoid
+from poscod.rule import Rule
+from poscod.selector import solve
+
+
+class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier with an optimal reject option, learned from labelled ID rows and unlabeled traffic.
+
+    Parameters
+    ----------
+    classifier : estimator, default=None
+        Any classifier with predict_proba, or `sklearn.frozen.FrozenEstimator` of a fitted one. None is a network's own logits
+        with `Activations`, and a scaled logistic regression otherwise.
+    ratio : estimator of `poscod.ratio`, default=None
+        Learns g; None is `CorrectedSigmoid()`.
+    alpha : float in [0, 1], default=0.5
+        Relative cost of accepting an OOD input.
+    tpr_min : float in (0, 1], default=0.95
+        Required share of ID inputs to be accepted.
+    loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` in the order of ``classes_``.
+    problem : Problem, default=None
+        Any problem of `poscod.problem`, instead of alpha, tpr_min and loss, which are the short way to say ``ScodProblem``.
+    threshold : {"empirical", "guaranteed"}, default="empirical"
+        "empirical" is the order statistic; "guaranteed" reaches TPR >= tpr_min with probability 1 - delta.
+    delta : float in (0, 1), default=0.05
+        Error probability of the guarantee.
+    calibration : float in (0, 1) or int >= 2, default=0.5
+        A share: that part of the labelled rows is kept from the classifier; one half of it calibrates r and fits g, the other
+        sets the threshold. A number of folds: cross-fitting, where every labelled row is scored by a classifier and a ratio
+        that have not seen it, and both are fitted once more on all rows; it uses rows better and guarantees nothing. With
+        `Activations` or a frozen classifier no row trains the classifier, and all are split in halves (or folds).
+    reject_label : object, default=-1
+        What `predict` returns where it abstains.
+    random_state : int, RandomState or None, default=None
+        Splits the labelled rows.
+
+    Attributes
+    ----------
+    rule_ : Rule
+        What was asked, slope, threshold, and what is promised; ``print(model.rule_)`` says it in a sentence.
+    scorer_ : Scorer
+        The fitted parts: classifier, temperature, ratio.
+    calibration_ : Calibration
+        Rows that thresholds are set on.
+    schema_ : Schema
+        What a row is.
+    classes_ : ndarray of shape (K,)
+        Labels.
+    classifier_, ratio_ : estimator
+        Fitted parts of ``scorer_``; the ratio is None without unlabeled rows.
+    ood_prior_ : float
+        Estimated share of OOD rows in the traffic.
+    threshold_, beta_ : float
+        Threshold lambda and slope of ``rule_``.
+
+    Notes
+    -----
+    All labelled rows given with `Activations` or a frozen classifier must be rows the classifier was **not** trained on. A
+    network answers its own training rows far too confidently, and a threshold chosen there misses its TPR on fresh data.
+
+    Examples
+    --------
+    >>> from poscod.theory import GaussianWorld
+    >>> world = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
+    >>> X, y = world.sample_id(1200, random_state=0)
+    >>> traffic, _ = world.sample_mixture(600, pi=0.3, random_state=1)
+    >>> model = POSCOD(tpr_min=0.9, random_state=0).fit(X, y, X_unlabeled=traffic)
+    >>> model.predict([[0.0, 0.0], [3.0, 0.5], [1.5, 4.5]]).tolist()
+    [0, 1, -1]
+    >>> model.decide([[1.5, 4.5]]).reason.tolist()
+    ['unfamiliar']
+    """
+
+    def __init__(
+        self,
+        classifier: Any = None,
+        ratio: Any = None,
+        *,
+        alpha: float = 0.5,
+        tpr_min: float = 0.95,
+        loss: Any = "zero_one",
+        problem: Problem | None = None,
+        threshold: str = "empirical",
+        delta: float = 0.05,
+        calibration: float = 0.5,
+        reject_label: Any = -1,
+        random_state: Any = None,
+    ) -> None:
+        self.classifier = classifier
+        self.ratio = ratio
+        self.alpha = alpha
+        self.tpr_min = tpr_min
+        self.loss = loss
+        self.problem = problem
+        self.threshold = threshold
+        self.delta = delta
+        self.calibration = calibration
+        self.reject_label = reject_label
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, X_unlabeled: Any = None, sample_weight: Any = None) -> POSCOD:
+        """Learn classifier, ratio and threshold.
+
+        Parameters
+        ----------
+        X : array-like, data frame, sparse matrix or Activations of n rows
+            Labelled rows; rows whose label is -1 are the unlabeled traffic.
+        y : array-like of shape (n,), default=None
+            Labels; None takes the labels of `Activations`.
+        X_unlabeled : like X, default=None
+            The traffic, where it is not marked in y.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows of X.
+
+        Returns
+        -------
+        self : POSCOD
+        """
+        self._asked()
+        self._held_out()
+        if isinstance(X, Activations):
+            y = X.need("labels", caller="POSCOD.fit without y") if y is None else y
+        else:
+            X = as_indexable(X)
+            if y is None:
+                raise InvalidInputError(
+                    "POSCOD requires y to be passed, but the target y is None: mark unlabeled rows with -1."
+                )
+        refuse_copy(X, X_unlabeled)
+        return fit_on(self, Memory(X, None if X_unlabeled is None else as_indexable(X_unlabeled)), y, sample_weight)
+
+    def decide(self, X: Any) -> Decisions:
+        """Answer or abstain, and say why.
+
+        Parameters
+        ----------
+        X : like the rows given to `fit`
+
+        Returns
+        -------
+        decisions : Decisions
+            Columns label, accept, reason, risk, log_ratio, score.
+        """
+        return self.rule_.decide(self._scored(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the label of each input, or `reject_label`.
+
+        Parameters
+        ----------
+        X : like the rows given to `fit`
+
+        Returns
+        -------
+        label : ndarray of shape (n,)
+        """
+        return self.decide(X).predictions(self.reject_label)
+
+    def predict_id(self, X: Any) -> NDArray[Any]:
+        """Return the classifier's answer, accepted or not.
+
+        Parameters
+        ----------
+        X : like the rows given to `fit`
+
+        Returns
+        -------
+        label : ndarray of shape (n,)
+        """
+        return self._scored(X).label
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the calibrated posterior p(y | x) under ID.
+
+        Parameters
+        ----------
+        X : like the rows given to `fit`
+
+        Returns
+        -------
+        posterior : ndarray of shape (n, K)
+        """
+        return self.scorer_.posterior(self._check_rows(X))
+
+    def conditional_risk(self, X: Any) -> Floats:
+        """Return r(x), the expected loss of the answer.
+
+        Parameters
+        ----------
+        X : like the rows given to `fit`
+
+        Returns
+        -------
+        risk : ndarray of shape (n,)
+        """
+        return self._scored(X).risk
+
+    def log_ratio(self, X: Any) -> Floats:
+        """Return log g(x); -inf everywhere without unlabeled rows at fit.
+
+        Parameters
+        ----------
+        X : like the rows given to `fit`
+
+        Returns
+        -------
+        log_ratio : ndarray of shape (n,)
+        """
+        return self._scored(X).log_ratio
+
+    def rejection_score(self, X: Any) -> Floats:
+        """Return s(x) = r(x) + beta g(x).
+
+        Parameters
+        ----------
+        X : like the rows given to `fit`
+
+        Returns
+        -------
+        score : ndarray of shape (n,)
+        """
+        return self.rule_.score(self._scored(X))
+
+    def acceptance_margin(self, X: Any) -> Floats:
+        """Return threshold_ - s(x), the margin of accepting; accepted where it is >= 0.
+
+        Parameters
+        ----------
+        X : like the rows given to `fit`
+
+        Returns
+        -------
+        margin : ndarray of shape (n,)
+        """
+        return self.rule_.threshold - self.rejection_score(X)
+
+    def with_rule(self, problem: Problem, *, rules: int = 1) -> POSCOD:
+        """Return the same r and g under another problem: a new line, nothing is fitted again.
+
+        Parameters
+        ----------
+        problem : Problem
+            Any problem of `poscod.problem`: another ScodProblem, a Budget, a RiskBound, costs, ...
+        rules : int, default=1
+            Number of rules that are compared before one is chosen. A guarantee then holds for all of them at once, at delta / rules
+            each; a rule that was picked among several by a look at the traffic has no other guarantee.
+
+        Returns
+        -------
+        model : POSCOD
+            Shares the fitted parts with this one; clones of it ask for the same problem.
+        """
+        check_is_fitted(self, "rule_")
+        model: POSCOD = copy.copy(self)
+        if type(problem) is ScodProblem:
+            model.alpha, model.tpr_min, model.loss, model.problem = problem.alpha, problem.tpr_min, problem.loss, None
+        else:
+            defaults = ScodProblem()
+            model.alpha, model.tpr_min, model.loss = defaults.alpha, defaults.tpr_min, defaults.loss
+            model.problem = problem
+        model.rule_ = self._solve(problem, rules=rules, chosen_later=True)
+        return model
+
+    def at(
+        self, *, alpha: float | None = None, tpr_min: float | None = None, loss: Any = None, rules: int = 1
+    ) -> POSCOD:
+        """Return the same r and g at other costs: the current problem with some of its parameters changed.
+
+        Parameters
+        ----------
+        alpha, tpr_min : float, default=None
+            None keeps the value.
+        loss : {"zero_one", "absolute"} or array-like of shape (K, K), default=None
+            None keeps the loss.
+        rules : int, default=1
+            See `with_rule`.
+
+        Returns
+        -------
+        model : POSCOD
+            Shares the fitted parts with this one.
+        """
+        check_is_fitted(self, "rule_")
+        given = {"alpha": alpha, "tpr_min": tpr_min, "loss": loss}
+        changes = {name: value for name, value in given.items() if value is not None}
+        return self.with_rule(self.rule_.problem.replace(**changes), rules=rules)
+
+    def budget(self, share: float) -> POSCOD:
+        """Return the model that rejects a given share of the traffic seen at fit.
+
+        Parameters
+        ----------
+        share : float in [0, 1)
+            What can be reviewed, e.g. 0.02 for 200 of 10,000.
+
+        Returns
+        -------
+        model : POSCOD
+            The same ranking of inputs, another threshold.
+        """
+        return self.with_rule(Budget(share, self._ranking()))
+
+    def control_risk(
+        self, risk_max: float, *, delta: float = 0.05, method: str = "fixed_sequence", rules: int = 1
+    ) -> POSCOD:
+        """Return the model with the loosest threshold whose selective risk is at most risk_max with probability 1 - delta.
+
+        Parameters
+        ----------
+        risk_max : float
+            Largest allowed mean loss on accepted ID inputs.
+        delta : float in (0, 1), default=0.05
+            Error probability, over the draw of the calibration rows.
+        method : {"fixed_sequence", "sgr"}, default="fixed_sequence"
+            See `poscod.selector.risk_controlled_threshold`.
+        rules : int, default=1
+            See `with_rule`.
+
+        Returns
+        -------
+        model : POSCOD
+            The same ranking of inputs, another threshold. TPR is what it comes out as.
+        """
+        return self.with_rule(RiskBound(risk_max, delta, method, self._ranking()), rules=rules)
+
+    def with_schema(self, schema: Schema) -> POSCOD:
+        """Return the same model with names for its columns and classes.
+
+        Parameters
+        ----------
+        schema : Schema
+            Rows of the same kind and width as those given to `fit`.
+
+        Returns
+        -------
+        model : POSCOD
+        """
+        check_is_fitted(self, "rule_")
+        own = self.schema_
+        if (schema.kind, schema.n_features, schema.n_logits) != (own.kind, own.n_features, own.n_logits):
+            raise InvalidInputError(
+                "{parameter} must describe rows like those given to fit ({allowed}), got {got}.",
+                parameter="schema",
+                allowed=own.words,
+                got=schema.words,
+            )
+        model: POSCOD = copy.copy(self)
+        model.schema_ = schema
+        return model
+
+    def evaluate(self, X_id: Any, y_id: Any, X_ood: Any, *, level: float = 0.95) -> Evaluation:
+        """Measure the rule on fresh labelled ID rows and clean OOD rows.
+
+        Parameters
+        ----------
+        X_id : like the rows given to `fit`
+        y_id : array-like of shape (n,)
+            Labels of X_id.
+        X_ood : like X_id
+        level : float in (0, 1), default=0.95
+            Coverage of each interval.
+
+        Returns
+        -------
+        evaluation : Evaluation
+            TPR, FPR, selective risk and SCOD risk with intervals.
+        """
+        measured = measure_own(read_sample(self, X_id, y_id, X_ood, None, level=level)).with_ood
+        assert measured is not None
+        return measured
+
+    def evaluate_unlabeled(
+        self,
+        X_id: Any,
+        y_id: Any,
+        X_unlabeled: Any,
+        *,
+        pi: float | None = None,
+        level: float = 0.95,
+    ) -> UnlabeledEvaluation:
+        """Measure the rule without any OOD label, on fresh labelled ID rows and fresh traffic.
+
+        Parameters
+        ----------
+        X_id : like the rows given to `fit`
+        y_id : array-like of shape (n,)
+            Labels of X_id.
+        X_unlabeled : like X_id
+            Traffic; not the rows the ratio was fitted on.
+        pi : float in (0, 1], default=None
+            Share of OOD inputs in this traffic where it is known; None estimates it here.
+        level : float in (0, 1), default=0.95
+            Coverage of each interval.
+
+        Returns
+        -------
+        evaluation : UnlabeledEvaluation
+            TPR and selective risk from the labelled rows; FPR through ``accepted = (1 - pi) TPR + pi FPR``, with the
+            uncertainty of pi; SCOD risk from both. Where pi is too small to say anything, FPR says so.
+        """
+        measured = measure_own(read_sample(self, X_id, y_id, None, X_unlabeled, pi=pi, level=level)).without
+        assert measured is not None
+        return measured
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return minus a bound of the SCOD risk, label-free: y marks unlabeled rows with -1.
+
+        Parameters
+        ----------
+        X : like the rows given to `fit`
+        y : array-like of shape (n,)
+            Labels; -1 marks unlabeled traffic.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+            ``-(1 - alpha) R_S - alpha A``, where A is the share of traffic accepted: it bounds FPR whatever the OOD prior is,
+            and is the same yardstick for all models. Higher is better, so that GridSearchCV can choose by it. A rule that accepts
+            no ID row has the worst score, minus the largest loss.
+        """
+        y = np.asarray(y)
+        mark = marked_rows(y)
+        weight = check_weight(sample_weight, "sample_weight", n_rows(X), like="X")
+        decisions, loss = judge(self, take(X, np.flatnonzero(~mark)), y[~mark])
+        weights = (None, None) if weight is None else (weight[~mark], weight[mark])
+        accepted = self.decide(take(X, np.flatnonzero(mark))).accept if mark.any() else None
+        problem = self.rule_.problem
+        worst = float(problem.loss_matrix(len(self.classes_)).max())
+        return -label_free_risk(decisions.accept, loss, accepted, weights, problem.alpha, worst)
+
+    def save(self, path: str | os.PathLike[str]) -> list[str]:
+        """Write the model to a file without pickle; either the whole file appears or nothing changes.
+
+        Parameters
+        ----------
+        path : str or path-like
+            By convention ``*.poscod``.
+
+        Returns
+        -------
+        types : list of str
+            Types of other libraries that a reader has to trust by name, mostly none; see `load`.
+        """
+        return _file.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> POSCOD:
+        """Read a model that `save` has written.
+
+        Parameters
+        ----------
+        path : str or path-like
+        trusted : sequence of str or type, default=()
+            Types of other libraries to trust beyond the default list.
+
+        Returns
+        -------
+        model : POSCOD
+        """
+        model = _file.load(path, trusted=trusted)
+        if not isinstance(model, cls):
+            raise InvalidInputError(
+                f"{path} holds a {type(model).__name__}, not a POSCOD: read it with poscod.model.load."
+            )
+        return model
+
+    @property
+    def classifier_(self) -> Any:
+        """The fitted classifier."""
+        return self.scorer_.classifier
+
+    @property
+    def ratio_(self) -> Any:
+        """The fitted ratio; None without unlabeled rows."""
+        return self.scorer_.ratio
+
+    @property
+    def ood_prior_(self) -> float:
+        """Estimated share of OOD rows in the traffic."""
+        return self.calibration_.ood_prior
+
+    @property
+    def threshold_(self) -> float:
+        """Threshold lambda of the rule."""
+        return self.rule_.threshold
+
+    @property
+    def beta_(self) -> float:
+        """Slope of the rule."""
+        return self.rule_.slope
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.classifier is None or get_tags(self.classifier).input_tags.sparse
+        return tags
+
+    def _scored(self, X: Any) -> Scored:
+        X = self._check_rows(X)
+        return self.scorer_.scored(X, self.rule_.problem.loss)
+
+    def _check_rows(self, X: Any) -> Any:
+        check_is_fitted(self, "rule_")
+        if isinstance(X, Activations) != self.scorer_.network:
+            raise InvalidInputError("X must be of the kind given to fit: Activations or not.")
+        if isinstance(X, Activations):
+            return X
+        X = as_indexable(X)
+        if hasattr(self, "n_features_in_") and np.ndim(X) == 1:
+            raise InvalidInputError(
+                f"X must be two-dimensional, got shape {np.shape(X)}. Reshape your data with X.reshape(1, -1) if it is one row."
+            )
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return X
+
+    def _asked(self) -> Problem:
+        """Return the problem that the parameters ask for."""
+        short = (self.alpha, self.tpr_min, self.loss)
+        if self.problem is None:
+            return ScodProblem(*short)
+        defaults = ScodProblem()
+        if not isinstance(self.problem, Problem):
+            raise InvalidInputError(
+                "{parameter} must be a problem of poscod.problem, got {got!r}.", parameter="problem", got=self.problem
+            )
+        if ScodProblem(*short) != defaults:
+            raise InvalidInputError("problem excludes alpha, tpr_min and loss: put them into the problem.")
+        return self.problem
+
+    def _held_out(self) -> float | int:
+        """Return how rows are held out: a share (float) or a number of folds (int)."""
+        check_choice(self.threshold, "threshold", {"empirical": 0, "guaranteed": 1})
+        check_number(self.delta, "delta", 0.0, 1.0, closed="neither")
+        if not isinstance(self.calibration, (int, np.integer)) or isinstance(self.calibration, bool):
+            return check_number(self.calibration, "calibration", 0.0, 1.0, closed="neither")
+        if self.threshold == "guaranteed":
+            raise InvalidInputError(
+                "{threshold}='guaranteed' needs rows that nothing was fitted on: {parameter} must be a share, got {got} folds.",
+                parameter="calibration",
+                got=self.calibration,
+            )
+        return check_count(self.calibration, "calibration", 2)
+
+    def _template(self, network: bool) -> Any:
+        """Return the classifier to fit."""
+        if network:
+            if self.classifier is not None:
+                raise InvalidInputError(
+                    "classifier must be None with Activations: the network's logits are the classifier."
+                )
+            return NetworkHead()
+        if self.classifier is not None:
+            return self.classifier
+        return make_pipeline(StandardScaler(with_mean=False), LogisticRegression(max_iter=1000))
+
+    def _ratio(self) -> Any:
+        """Return the ratio to fit."""
+        return CorrectedSigmoid() if self.ratio is None else self.ratio
+
+    def _ranking(self) -> Problem:
+        """Return the problem by which inputs are ranked now."""
+        check_is_fitted(self, "rule_")
+        return getattr(self.rule_.problem, "ranking", self.rule_.problem)
+
+    def _solve(self, problem: Problem, *, rules: int = 1, chosen_later: bool = False) -> Rule:
+        """Solve a problem on the calibration rows, with a guarantee where the parameters ask for one."""
+        delta = self.delta if self.threshold == "guaranteed" else None
+        return solve(problem, self.calibration_, delta=delta, rules=rules, chosen_later=chosen_later)

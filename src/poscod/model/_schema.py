@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a row is: its columns, its classes, and how named columns become what a model decides on.
+
+Convention: `POSCOD.fit` notes the schema of the rows it was given; the shell, which chooses columns of a table, gives the model one that also
+knows their names (`POSCOD.with_schema`). Shell and service read rows through it and through nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._optional import require
+from poscod._validation import nearest
+from poscod.activations import Activations
+from poscod.exceptions import InvalidInputError
+from poscod.model._rows import LEAST_PROBABILITY
+
+# Probabilities written with few digits need not sum to one exactly.
+_SUM_TOLERANCE = 1e-2
+# So many columns are named in a sentence.
+_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns of a row and what they are.
+
+    Parameters
+    ----------
+    features : tuple of str, default=()
+        Columns of features, in order, each of numbers or of lists of numbers; empty where they have no names.
+    logits : tuple of str, default=()
+        Columns of an outside classifier, in the order of the classes; empty where a classifier is trained, or they have no names.
+    probabilities : bool, default=False
+        Whether those hold probabilities.
+    table : bool, default=False
+        Whether features beside logits have units of their own instead of being a network's layer.
+    classes : tuple, default=()
+        Names of the classes in the order of the logits; empty where labels are what the model was fitted with.
+    target : str, default=""
+        Column with the class of each row; empty where there is none.
+    id : str, default=""
+        Column with the name of each row; empty where there is none.
+    n_features : int, default=0
+        Features per row; 0 where there are none, or where a row is not a list of numbers (texts).
+    n_logits : int, default=0
+        Logits per row; 0 where a classifier is trained.
+    frame : bool, default=False
+        Whether a row is a row of a data frame, with gaps and texts, and the classifier's pipeline decides what they mean.
+
+    Examples
+    --------
+    >>> schema = Schema(features=("width", "height"), n_features=2)
+    >>> schema.kind, schema.rows({"height": np.array([3.0]), "width": np.array([2.0])})
+    ('table', array([[2., 3.]]))
+    """
+
+    features: tuple[str, ...] = ()
+    logits: tuple[str, ...] = ()
+    probabilities: bool = False
+    table: bool = False
+    classes: tuple[Any, ...] = ()
+    target: str = ""
+    id: str = ""
+    n_features: int = 0
+    n_logits: int = 0
+    frame: bool = False
+
+    @classmethod
+    def of(cls, X: Any, classes: NDArray[Any] | None = None) -> Schema:
+        """Return the schema of rows given in Python.
+
+        Parameters
+        ----------
+        X : rows of any kind
+        classes : ndarray of shape (K,), default=None
+            Labels of a network, in the order of its logits; its number of logits where None.
+
+        Returns
+        -------
+        schema : Schema
+        """
+        if isinstance(X, Activations):
+            n_logits = X.n_classes if classes is None else len(classes)
+            return cls(n_features=0 if X.features is None else X.n_features, n_logits=n_logits, table=X.table)
+        if hasattr(X, "columns"):
+            names = tuple(str(name) for name in X.columns)
+            return cls(names, n_features=len(names), frame=True)
+        shape = np.shape(X)
+        return cls(n_features=int(shape[1]) if len(shape) == 2 else 0)
+
+    @property
+    def kind(self) -> str:
+        """What a row is: "network" (logits, maybe features), "frame", "table" (numbers), or "any" (e.g. a text)."""
+        if self.n_logits:
+            return "network"
+        return "frame" if self.frame else "table" if self.n_features else "any"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that are read for the input."""
+        return (*self.features, *self.logits)
+
+    @property
+    def column_names(self) -> tuple[str, ...] | None:
+        """A name for every number of a row; None where some have none, because a column holds a list of them or names are not known."""
+        wide = self.n_features + self.n_logits
+        return self.names if self.names and (self.frame or len(self.names) == wide) else None
+
+    @property
+    def words(self) -> str:
+        """What is read of a row, for people: how many numbers, and of which columns where they are few."""
+        names = f" ({listed(self.features)})" if self.features and len(self.features) <= _NAMED else ""
+        if self.n_logits:
+            outside = f"{self.n_logits} {'probabilities' if self.probabilities else 'logits'}"
+            return f"{self.n_features} features{names} and {outside}" if self.n_features else outside
+        if self.n_features != len(self.features):
+            return f"{self.n_features} features{names}"
+        return f"{len(self.features)} input column{'s' * (len(self.features) != 1)}{names}"
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Return the columns that the model reads and a table lacks.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Columns that there are.
+
+        Returns
+        -------
+        missing : list of str
+        """
+        there = set(names)
+        return [name for name in self.names if name not in there]
+
+    def ignored(self, names: Iterable[str]) -> list[str]:
+        """Return the columns that are neither input, target nor name of a row.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Columns that there are.
+
+        Returns
+        -------
+        ignored : list of str
+        """
+        used = {*self.names, self.target, self.id}
+        return [name for name in names if name not in used]
+
+    def check(self, names: Iterable[str], source: Any = "the table") -> None:
+        """Refuse a table that lacks columns, naming them and what it has instead.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Columns that there are.
+        source : object, default="the table"
+            What lacks them, for the sentence.
+        """
+        names = list(names)
+        missing, extra = self.missing(names), self.ignored(names)
+        if not missing:
+            return
+        near = nearest(missing[0], extra)
+        raise InvalidInputError(
+            "{source} lacks the column{s} {listed} that the model reads{near}{instead}.",
+            source=source,
+            s="s" * (len(missing) > 1),
+            listed=listed(missing),
+            near=f" (is it {near!r} there?)" if near else "",
+            instead=f"; it has {listed(extra)}, which the model does not use" if extra else "",
+            missing=missing,
+            extra=extra,
+        )
+
+    def rows(self, columns: Mapping[str, NDArray[Any]], source: Any = "the table", start: int = 0) -> Any:
+        """Return the input of a model for named columns.
+
+        Parameters
+        ----------
+        columns : mapping of str to ndarray
+            At least those in ``names``; a matrix is a column of lists.
+        source : object, default="the table"
+            Where they come from, for sentences.
+        start : int, default=0
+            Number of the first row there, for sentences.
+
+        Returns
+        -------
+        X : ndarray, data frame or Activations
+            What `POSCOD.decide` takes.
+        """
+        self.check(columns, source)
+        if self.frame:
+            pandas = require("pandas", extra="files", feature="Rows for a model that was fitted on a data frame")
+            return pandas.DataFrame({name: _cells(columns[name]) for name in self.features})
+        features = self._matrix(columns, self.features, self.n_features, "features", source)
+        if not self.logits:
+            return features
+        logits = self._matrix(columns, self.logits, self.n_logits, "logits or probabilities", source)
+        if logits.shape[1] < 2:
+            raise InvalidInputError(
+                "{source} has one column of logits or probabilities ({listed}): a classifier has at least two.",
+                source=source,
+                listed=listed(self.logits),
+            )
+        return self.activations(features if self.features else None, logits, source, start)
+
+    def activations(
+        self, features: NDArray[Any] | None, logits: NDArray[Any], source: Any = "the table", start: int = 0
+    ) -> Activations:
+        """Return the input of a network's model; probabilities are checked and become logits.
+
+        Parameters
+        ----------
+        features : ndarray of shape (n, d) or None
+        logits : ndarray of shape (n, K)
+            Logits, or probabilities where the schema says so.
+        source : object, default="the table"
+            Where they come from, for sentences.
+        start : int, default=0
+            Number of the first row there, for sentences.
+
+        Returns
+        -------
+        rows : Activations
+        """
+        if self.probabilities:
+            total = logits.sum(axis=1)
+            with np.errstate(invalid="ignore"):
+                right = (logits >= 0).all(axis=1) & (np.abs(total - 1.0) <= _SUM_TOLERANCE)
+            if not right.all():
+                row = int(np.flatnonzero(~right)[0])
+                raise InvalidInputError(
+                    "{probabilities} must be non-negative and sum to 1 in every row, got a sum of {got:g} and a least value of {least:g} "
+                    "at row {row} of {source}.",
+                    got=float(total[row]),
+                    least=float(logits[row].min()),
+                    row=start + row + 1,
+                    source=source,
+                )
+            logits = np.log(np.maximum(logits.astype(np.float64), LEAST_PROBABILITY))
+        return Activations(features, logits, table=self.table)
+
+    def codes(self, labels: NDArray[Any], source: Any = "the labels") -> NDArray[Any]:
+        """Return labels as the model knows them: class indices where the schema names the classes of a network.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n,)
+        source : object, default="the labels"
+            Where they come from, for sentences.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+        """
+        if not self.classes:
+            return labels
+        position = {str(label): code for code, label in enumerate(self.classes)}
+        codes = np.array([position.get(str(value), -1) for value in labels.tolist()], dtype=np.int64)
+        if (codes < 0).any():
+            row = int(np.flatnonzero(codes < 0)[0])
+            raise InvalidInputError(
+                "{source} must hold one of the classes {allowed}, got {got!r} at row {row}.",
+                source=source,
+                allowed=listed(self.classes),
+                got=labels.tolist()[row],
+                row=row + 1,
+            )
+        return codes
+
+    def labels(self, codes: NDArray[Any]) -> NDArray[Any]:
+        """Return labels as people know them: the names of the classes where the model knows codes.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n,)
+            Answers of the model.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+        """
+        return np.asarray(self.classes)[codes] if self.classes else codes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as plain values.
+
+        Returns
+        -------
+        document : dict
+        """
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Schema:
+        """Return the schema of a document that `to_dict` has written; what is not known is passed over.
+
+        Parameters
+        ----------
+        document : mapping of str to object
+
+        Returns
+        -------
+        schema : Schema
+        """
+        known = {field.name for field in fields(cls)}
+        chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items() if k in known}
+        return cls(**chosen)
+
+    def _matrix(
+        self, columns: Mapping[str, NDArray[Any]], names: Sequence[str], width: int, what: str, source: Any
+    ) -> NDArray[Any]:
+        parts = [np.asarray(columns[name]) for name in names]
+        for name, part in zip(names, parts, strict=True):
+            if part.dtype.kind not in "fiub":
+                raise InvalidInputError(
+                    "column {name!r} of {source} must hold numbers, got texts or mixed values.",
+                    name=name,
+                    source=source,
+                )
+        if len(parts) == 1 and parts[0].ndim == 2:
+            matrix = parts[0]
+        else:
+            n = len(parts[0]) if parts else 0
+            matrix = np.concatenate([part.reshape(n, -1) for part in parts], axis=1) if parts else np.zeros((0, 0))
+        matrix = matrix if matrix.dtype in (np.float32, np.float64) else matrix.astype(np.float64)
+        if width and parts and matrix.shape[1] != width:
+            raise InvalidInputError(
+                "{source} has {got} {what} per row in {listed}, and the model was fitted on {allowed}.",
+                source=source,
+                got=matrix.shape[1],
+                what=what,
+                listed=listed(names),
+                allowed=width,
+            )
+        return matrix
+
+
+def listed(names: Iterable[Any], most: int = 8) -> str:
+    """Return names in quotes, and how many more there are."""
+    names = [str(name) for name in names]
+    shown = ", ".join(f"'{name}'" for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _cells(values: NDArray[Any]) -> Any:
+    """Return a column of a data frame; one that holds nothing but gaps is a column of numbers."""
+    if values.ndim == 2:
+        return list(values)
+    if values.dtype.kind == "O" and all(value is None for value in values.tolist()):
+        return np.full(len(values), np.nan)
+    return values

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From rows to what a rule decides on: the classifier's answer, its conditional risk r and the log-ratio log g.
+
+Convention: a *view* of rows is an `Activations` with the classifier's logits and, where they are numbers, its features. Every arrow is
+crossed once: a row is transformed once, however many parts look at it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+
+from poscod._validation import Floats
+from poscod.activations import Activations
+from poscod.decision import Scored
+from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric
+from poscod.risk import bayes_decision_from_logits
+
+# Sparse features are made dense for the ratio up to this width; wider ones speak through the logits alone.
+_WIDEST_DENSE = 4096
+
+
+class NetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """The classifier of a network whose logits are given: nothing is trained."""
+
+    def fit(self, X: Activations, y: Any = None) -> NetworkHead:
+        """Note the number of classes."""
+        self.classes_ = np.arange(X.n_classes)
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """The fitted parts that look at rows, in the order in which they look.
+
+    Parameters
+    ----------
+    classifier : estimator
+        The fitted classifier.
+    ratio : estimator or None
+        The fitted ratio; None without unlabeled rows at fit, where log g is -inf everywhere.
+    temperature : float
+        Divides the logits, so that their softmax is calibrated.
+    classes : ndarray of shape (K,)
+        Labels in the order of the logits.
+    uses_features : bool, default=True
+        Whether the ratio sees features beside the logits (it does not where they are not finite numbers).
+    """
+
+    classifier: Any
+    ratio: Any
+    temperature: float
+    classes: NDArray[Any]
+    uses_features: bool = True
+
+    @property
+    def network(self) -> bool:
+        """Whether rows are `Activations` of a network."""
+        return isinstance(self.classifier, NetworkHead)
+
+    def view(self, X: Any) -> Activations:
+        """Return what is known of some rows.
+
+        Parameters
+        ----------
+        X : rows like those given to fit
+
+        Returns
+        -------
+        rows : Activations
+            The classifier's logits and, where the ratio uses them, features.
+        """
+        return view(self.classifier, X, with_features=self.uses_features)
+
+    def posterior(self, X: Any) -> Floats:
+        """Return the calibrated posterior p(y | x) under ID.
+
+        Parameters
+        ----------
+        X : rows like those given to fit
+
+        Returns
+        -------
+        posterior : ndarray of shape (n, K)
+        """
+        rows = view(self.classifier, X, with_features=False)
+        return np.asarray(softmax(rows.logits / self.temperature, axis=1))
+
+    def scored(self, X: Any, loss: Any) -> Scored:
+        """Score rows, in blocks, so that memory stays bounded.
+
+        Parameters
+        ----------
+        X : rows like those given to fit
+        loss : str or array-like of shape (K, K)
+            Loss that the answers minimise.
+
+        Returns
+        -------
+        scored : Scored
+        """
+        return Scored.join([self._block(block, loss) for block in chunks(X)] or [self._block(X, loss)])
+
+    def _block(self, X: Any, loss: Any) -> Scored:
+        rows = self.view(X)
+        code, risk = bayes_decision_from_logits(rows.logits, loss, temperature=self.temperature)
+        return Scored(self.classes[code], risk, log_ratio_of(self.ratio, rows))
+
+
+def log_ratio_of(ratio: Any, rows: Activations) -> Floats:
+    """Return log g; -inf everywhere where no ratio was learned."""
+    return np.full(len(rows), -np.inf) if ratio is None else np.asarray(ratio.log_ratio(rows))
+
+
+def view(classifier: Any, X: Any, *, with_features: bool = True) -> Activations:
+    """Return logits and features of some rows; rows of a table are not checked again, because the classifier has read them.
+
+    Features are what the classifier's last step sees of texts and categories. Numbers are taken as they come, before any step that has
+    seen labels of the rows it is applied to.
+    """
+    if isinstance(X, Activations):
+        X.need("logits", caller="POSCOD on Activations")
+        return X
+    X, classifier = _transformed(classifier, X)
+    probability = np.asarray(classifier.predict_proba(X), dtype=np.float64)
+    return unchecked(_numbers(X) if with_features else None, np.log(np.maximum(probability, LEAST_PROBABILITY)))
+
+
+def features_of(classifier: Any, X: Any) -> NDArray[Any] | None:
+    """Return the features of a view without asking the classifier for probabilities; None where there are none."""
+    return X.features if isinstance(X, Activations) else _numbers(_transformed(classifier, X)[0])
+
+
+def _transformed(classifier: Any, X: Any) -> tuple[Any, Any]:
+    """Return rows as the last step of a classifier sees them, and that step; numbers stay as they are."""
+    inner = classifier.estimator if isinstance(classifier, FrozenEstimator) else classifier
+    if isinstance(inner, Pipeline) and len(inner) > 1 and not is_numeric(X):
+        return inner[:-1].transform(X), inner[-1]
+    return X, classifier
+
+
+def unchecked(features: NDArray[Any] | None, logits: Floats) -> Activations:
+    """Return a view of table rows without checking it: a NaN that a classifier lets pass ends in a NaN score, which is refused."""
+    rows = object.__new__(Activations)
+    parts = {"features": features, "logits": logits, "labels": None, "weight": None, "bias": None, "table": True}
+    for name, value in parts.items():
+        object.__setattr__(rows, name, value)
+    return rows
+
+
+def _numbers(X: Any) -> NDArray[Any] | None:
+    """Return rows as a matrix of numbers, or None where they are not one."""
+    if hasattr(X, "toarray"):
+        if X.shape[1] > _WIDEST_DENSE:
+            return None
+        X = X.toarray()
+    try:
+        array = np.asarray(X)
+        if array.dtype not in (np.float32, np.float64):
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
+    return array if array.ndim == 2 and array.shape[1] else None

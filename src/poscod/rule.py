@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The fitted rule as a value: what is asked, where the line lies, what is promised, and from how many rows.
+
+Convention: accept iff ``r + slope g <= threshold``. ``str(rule)`` is the one sentence that shell, report, service, monitor, ONNX
+metadata and docs print; `Rule.to_dict` is the one document they write. Nobody derives a promise a second time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from poscod._json import LARGEST, plain
+from poscod._validation import Floats
+from poscod.decision import Decisions, Scored, rejection_reason, rejection_score
+from poscod.problem import Problem
+
+__all__ = ["Promise", "Rule"]
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a threshold promises about fresh ID inputs like the rows it was set on.
+
+    Parameters
+    ----------
+    quantity : {"tpr", "selective_risk"}
+        A lower bound of the share of ID inputs accepted, or an upper bound of the mean loss of those accepted.
+    bound : float
+        The bound.
+    confidence : float or None
+        Probability, over the draw of the calibration rows, with which the bound holds; None where it is met on average only.
+    rules : int, default=1
+        Number of compared rules for which it holds at once.
+    chosen_later : bool, default=False
+        Whether the rule was chosen after the fit, when the traffic could have been looked at.
+
+    Examples
+    --------
+    >>> print(Promise("tpr", 0.95, None))
+    TPR is about 0.95
+    >>> print(Promise("selective_risk", 0.01, 0.9))
+    selective risk is at most 0.01 with probability 0.9
+    """
+
+    quantity: str
+    bound: float
+    confidence: float | None = None
+    rules: int = 1
+    chosen_later: bool = False
+
+    def __str__(self) -> str:
+        subject = {"tpr": "TPR is at least", "selective_risk": "selective risk is at most"}[self.quantity]
+        if self.confidence is None:
+            return f"{subject.rsplit(' at ', 1)[0]} about {self.bound:g}"
+        return f"{subject} {self.bound:g} with probability {self.confidence:g}"
+
+    @property
+    def condition(self) -> str:
+        """What the promise is conditional on, in a sentence."""
+        like = "It speaks of ID inputs like the calibration rows"
+        if self.confidence is None:
+            return f"{like}, on average."
+        if self.rules > 1:
+            return f"{like}, and holds for {self.rules} compared rules at once."
+        if self.chosen_later:
+            return (
+                f"{like}, and of one rule that was chosen without a look at the traffic: whoever compares k rules there asks for "
+                "all of them at once, with rules=k."
+            )
+        return f"{like}, and of the one rule that was fixed before the fit."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the promise as plain values.
+
+        Returns
+        -------
+        document : dict
+            The parameters, and the condition as a sentence; ready for JSON.
+        """
+        return {**asdict(self), "condition": self.condition}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A line in the plane of r and g: accept iff r + slope g <= threshold.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was asked.
+    slope : float
+        Weight of g; infinite means g alone.
+    threshold : float
+        lambda.
+    promise : Promise or None, default=None
+        What the threshold promises; None where it was set for a cost, a budget or a share of the traffic.
+    rows : int, default=0
+        Calibration rows that the threshold was set on.
+
+    Examples
+    --------
+    >>> from poscod.problem import ScodProblem
+    >>> rule = Rule(ScodProblem(0.5, 0.95), 0.95, 0.1234, Promise("tpr", 0.95), 500)
+    >>> print(rule)
+    Accept where r + 0.95 g <= 0.1234 (alpha = 0.5, tpr_min = 0.95). About 95 % of ID inputs are accepted: met on average over 500 calibration rows, not guaranteed.
+    >>> scored = Scored(np.array([3, 7]), np.array([0.1, 0.1]), np.log([0.01, 1.0]))
+    >>> rule.decide(scored).reason.tolist()
+    ['accepted', 'unfamiliar']
+    """
+
+    problem: Problem
+    slope: float
+    threshold: float
+    promise: Promise | None = None
+    rows: int = 0
+
+    def score(self, scored: Any) -> Floats:
+        """Return the rejection score of each input.
+
+        Parameters
+        ----------
+        scored : Scored
+            Or anything with ``risk`` and ``log_ratio``.
+
+        Returns
+        -------
+        score : ndarray of shape (n,)
+        """
+        return rejection_score(scored.risk, scored.log_ratio, self.slope)
+
+    def decide(self, scored: Scored) -> Decisions:
+        """Answer or abstain, and say why.
+
+        Parameters
+        ----------
+        scored : Scored
+
+        Returns
+        -------
+        decisions : Decisions
+        """
+        score = self.score(scored)
+        accept = score <= self.threshold
+        part = np.zeros(len(score)) if self.slope == math.inf else scored.risk
+        reason = rejection_reason(part, score, accept)
+        return Decisions(scored.label, accept, reason, scored.risk, scored.log_ratio, score)
+
+    @property
+    def tpr_promised(self) -> float | None:
+        """Promised share of ID inputs accepted; None where none is promised."""
+        return self.promise.bound if self.promise is not None and self.promise.quantity == "tpr" else None
+
+    def __str__(self) -> str:
+        return f"Accept where {self._line()} <= {self.threshold:.4g} ({self.problem.words}). {self._promised()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rule as plain values: what every document says of it.
+
+        Returns
+        -------
+        document : dict
+            problem, slope, threshold, promise (or None), rows and the sentence; ready for JSON, with the largest double for
+            infinity, so that comparisons come out the same.
+        """
+        return plain(
+            {
+                "problem": self.problem.to_dict(),
+                "slope": self.slope,
+                "threshold": self.threshold,
+                "promise": None if self.promise is None else self.promise.to_dict(),
+                "rows": self.rows,
+                "sentence": str(self),
+            },
+            infinity=LARGEST,
+        )
+
+    def _line(self) -> str:
+        if self.slope == math.inf:
+            return "g"
+        if self.slope == 0.0:
+            return "r"
+        return f"r {'-' if self.slope < 0 else '+'} {abs(self.slope):.4g} g"
+
+    def _promised(self) -> str:
+        promise = self.promise
+        if promise is None:
+            return "Nothing is promised about the share of ID inputs accepted."
+        percent = f"{100 * promise.bound:.6g} %"
+        if promise.confidence is None:
+            return f"About {percent} of ID inputs are accepted: met on average over {self.rows:,} calibration rows, not guaranteed."
+        if promise.quantity == "tpr":
+            what = f"At least {percent} of ID inputs are accepted"
+        elif self.problem.loss == "zero_one":
+            what = f"At most {percent} of the accepted ID inputs are answered wrongly"
+        else:
+            what = f"The mean loss of accepted ID inputs is at most {promise.bound:.6g}"
+        many = f", for {promise.rules} compared rules at once" if promise.rules > 1 else ""
+        alone = ", if this rule was chosen without a look at the traffic" * (promise.chosen_later and not many)
+        confidence = f"{100 * promise.confidence:.6g} %"
+        return f"{what}, with probability {confidence} over {self.rows:,} held-out rows{many}{alone}."

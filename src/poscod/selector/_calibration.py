@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What thresholds are set on: logits and log-ratios of ID rows that no part was fitted on, and of some traffic.
+
+Convention: arrays only. Logits are calibrated, so that their softmax is the posterior; any loss turns them into r.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poscod._validation import Floats
+from poscod.decision import Scored
+from poscod.problem import Problem
+from poscod.risk import bayes_decision_from_logits
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Rows from which every threshold of a model follows, whatever the problem.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (K,)
+        Labels in the order of the logits.
+    logits : ndarray of shape (m, K)
+        Calibrated logits of labelled ID rows.
+    log_ratio : ndarray of shape (m,)
+        log g of them.
+    codes : ndarray of shape (m,)
+        True class indices of them.
+    weight : ndarray of shape (m,) or None
+        Sample weights of them.
+    traffic_logits : ndarray of shape (n, K)
+        Calibrated logits of unlabeled rows; the ratio was fitted on these rows.
+    traffic_log_ratio : ndarray of shape (n,)
+        log g of them.
+    ood_prior : float
+        Estimated share of OOD inputs in the traffic.
+    held_out : bool, default=True
+        Whether nothing at all was fitted on the ID rows. False after cross-fitting, where each row was scored by parts that have not
+        seen it, but the parts that decide have seen all of them: nothing can be guaranteed then.
+    """
+
+    classes: NDArray[Any]
+    logits: Floats
+    log_ratio: Floats
+    codes: NDArray[np.int64]
+    weight: Floats | None
+    traffic_logits: Floats
+    traffic_log_ratio: Floats
+    ood_prior: float
+    held_out: bool = True
+
+    def __len__(self) -> int:
+        return len(self.log_ratio)
+
+    def known(self, loss: Any) -> Scored:
+        """Return the ID rows as a rule sees them.
+
+        Parameters
+        ----------
+        loss : str or array-like of shape (K, K)
+            Loss that the answers minimise.
+
+        Returns
+        -------
+        scored : Scored
+        """
+        return self._scored(self.logits, self.log_ratio, loss)
+
+    def traffic(self, loss: Any) -> Scored:
+        """Return the unlabeled rows as a rule sees them.
+
+        Parameters
+        ----------
+        loss : str or array-like of shape (K, K)
+            Loss that the answers minimise.
+
+        Returns
+        -------
+        scored : Scored
+        """
+        return self._scored(self.traffic_logits, self.traffic_log_ratio, loss)
+
+    def losses(self, problem: Problem) -> Floats:
+        """Return the loss of the answer on each ID row.
+
+        Parameters
+        ----------
+        problem : Problem
+            Its loss counts.
+
+        Returns
+        -------
+        loss : ndarray of shape (m,)
+        """
+        answer = bayes_decision_from_logits(self.logits, problem.loss).label
+        return problem.losses(self.codes, answer, len(self.classes))
+
+    def _scored(self, logits: Floats, log_ratio: Floats, loss: Any) -> Scored:
+        code, risk = bayes_decision_from_logits(logits, loss)
+        return Scored(self.classes[code], risk, log_ratio)
