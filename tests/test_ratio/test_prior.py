@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
 from poscod.exceptions import InvalidInputError
-from poscod.ratio import PRIORS, certified_lower_bound, estimate_prior, rows_to_notice, tune_ratio
+from poscod.ratio import PRIORS, certified_lower_bound, estimate_prior, rows_to_notice
 from poscod.ratio._gate import gate_p_value, profile_interval
 from poscod.ratio._prior import acceptance
 
@@ -157,37 +157,3 @@ def test_profile_interval_holds_a_gaussian_share(rng):
     low, high = profile_interval(curve, 0.95)
     assert low <= 0.3 <= high
     assert high - low < 0.2
-
-
-class TestTuning:
-    """Label-free choice of scale and power."""
-
-    @staticmethod
-    def world(rng, n, pi):
-        """Exact log g of two Gaussians and a risk that says nothing about OOD."""
-        k = round(pi * n)
-        x_id, x_u = rng.normal(size=n), np.r_[rng.normal(size=n - k), 2.0 + rng.normal(size=k)]
-        return 2.0 * x_id - 2.0, rng.uniform(0, 0.3, n), 2.0 * x_u - 2.0, rng.uniform(0, 0.3, n)
-
-    def test_exact_ratio_is_left_alone(self, rng):
-        tuning = tune_ratio(*self.world(rng, 8000, 0.3), ood_prior=0.3)
-        assert tuning.gain <= 0.005
-
-    def test_wrong_scale_is_found(self, rng):
-        log_id, r_id, log_u, r_u = self.world(rng, 8000, 0.3)
-        tuning = tune_ratio(log_id - 6.0, r_id, log_u - 6.0, r_u, ood_prior=0.3)
-        assert tuning.log_scale == 2.0
-        assert tuning.gain > 3 * tuning.standard_error
-
-    def test_few_ood_rows_change_nothing(self, rng):
-        log_id, r_id, log_u, r_u = self.world(rng, 900, 0.3)
-        assert tune_ratio(log_id - 6.0, r_id, log_u - 6.0, r_u, ood_prior=0.3) == (1.0, 0.0, 0.0, 0.0)
-
-    def test_zero_risk_and_losses(self, rng):
-        log_id, r_id, log_u, r_u = self.world(rng, 2000, 0.3)
-        tuning = tune_ratio(log_id, 0 * r_id, log_u, 0 * r_u, ood_prior=0.3, loss_id=(r_id > 0.2).astype(float))
-        assert np.isfinite(tuning.gain)
-
-    def test_bad_input(self):
-        with pytest.raises(InvalidInputError, match="risk_id must have as many rows"):
-            tune_ratio([0.0], [0.1, 0.2], [0.0], [0.1], ood_prior=0.5)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from poscod import Activations
 from poscod.exceptions import InvalidInputError, MissingExtraError
 from poscod.scores import SCORES, one_minus_msp
+from poscod.scores._features import published_dim
 from poscod.scores._nearest import largest_products
-from poscod.scores._react import percentile_of
 from poscod.scores._shaping import largest_mask
 
 
@@ -179,13 +179,6 @@ def test_ash_s_orients_at_a_milder_percentile():
     assert (other[:, None] > own[None, :]).mean() > 0.9
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30), st.floats(0, 100))
-def test_percentile_is_numpys(values, percentile):
-    array = np.array(values)
-    assert percentile_of(array, percentile) == pytest.approx(np.percentile(array, percentile), rel=1e-12, abs=1e-9)
-
-
 def test_react_clips_at_the_percentile():
     act = head_world()
     score = SCORES["react"](percentile=70).fit(act)
@@ -248,9 +241,7 @@ def test_mahalanobis_is_invariant_under_affine_maps():
 
 @pytest.mark.parametrize(("d", "dim"), [(2048, 1000), (2047, 512), (768, 512), (767, 383), (64, 32)])
 def test_published_rule_for_the_principal_dimension(d, dim):
-    from poscod.scores._subspace import principal_dim
-
-    assert principal_dim(None, d) == dim
+    assert published_dim(d) == dim
 
 
 def test_vim_is_the_order_of_the_virtual_softmax():

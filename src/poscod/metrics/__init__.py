@@ -6,6 +6,14 @@ place sorts and groups ties (`_counts`), curves are arithmetic on counts, points
 """
 
 from poscod.metrics._areas import augrc, aupr, aurc, auroc, ausrt, oscr
+from poscod.metrics._areas import aurc_of as aurc_of
+from poscod.metrics._areas import auroc_of as auroc_of
+from poscod.metrics._counts import Counts as Counts
+from poscod.metrics._counts import check_sample as check_sample
+from poscod.metrics._counts import count as count
+from poscod.metrics._counts import rank as rank
+from poscod.metrics._counts import required as required
+from poscod.metrics._counts import rounding_of as rounding_of
 from poscod.metrics._curves import (
     OscrCurve,
     ScodCurve,
@@ -14,6 +22,9 @@ from poscod.metrics._curves import (
     scod_curve,
     selective_risk_curve,
 )
+from poscod.metrics._curves import scod_curve_of as scod_curve_of
+from poscod.metrics._curves import scod_risk_of_counts as scod_risk_of_counts
+from poscod.metrics._curves import share as share
 from poscod.metrics._intervals import (
     METRICS,
     Comparison,
@@ -24,6 +35,8 @@ from poscod.metrics._intervals import (
     bootstrap,
     compare,
 )
+from poscod.metrics._intervals import counted_loss_interval as counted_loss_interval
+from poscod.metrics._intervals import mean_loss_interval as mean_loss_interval
 from poscod.metrics._points import fpr_at_tpr, fpr_at_tpr_ood_positive, scod_risk
 
 __all__ = [

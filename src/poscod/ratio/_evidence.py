@@ -12,10 +12,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from poscod._validation import Floats
 from poscod.ratio._rows import Rows
+from poscod.scores import (
+    entropy_of,
+    free_energy,
+    l1_norms,
+    log_sum_exp,
+    near_square,
+    square_norms,
+    squared_distances,
+    unit_rows,
+    whitening,
+    without_top,
+)
 
 LOGIT_COLUMNS = ("energy", "max_logit", "log_one_minus_msp", "log_entropy", "margin")
 NORM_COLUMNS = ("log_l1_norm", "log_l2_norm")
@@ -35,25 +46,19 @@ TINY = 1e-12
 def logit_evidence(logits: NDArray[Any]) -> Floats:
     """Return energy, max logit, log(1 - MSP), log entropy and margin as uncertainties."""
     z = np.asarray(logits, dtype=np.float64)
-    total = logsumexp(z, axis=1)
-    top = z.argmax(axis=1)
-    best = z[np.arange(len(z)), top]
-    log_p = z - total[:, None]
-    entropy = -np.einsum("ij,ij->i", np.exp(log_p), log_p)
-    others = z.copy()
-    others[np.arange(len(z)), top] = -np.inf
+    energy, best, others = free_energy(z), z.max(axis=1), without_top(z)
     if z.shape[1] > 1:
-        rest, second = logsumexp(others, axis=1) - total, others.max(axis=1)
+        rest, second = log_sum_exp(others) + energy, others.max(axis=1)
     else:
         rest, second = np.zeros(len(z)), best
-    return np.stack([-total, -best, np.maximum(rest, -60.0), np.log(np.maximum(entropy, 1e-26)), second - best], axis=1)
+    log_entropy = np.log(np.maximum(entropy_of(z + energy[:, None]), 1e-26))
+    return np.stack([energy, -best, np.maximum(rest, -60.0), log_entropy, second - best], axis=1)
 
 
 def norm_evidence(features: NDArray[Any]) -> Floats:
     """Return the logarithms of the L1 and L2 norm; their direction is left to the data."""
-    l1 = np.abs(features).sum(axis=1, dtype=np.float64)
-    l2 = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
-    return -np.log(np.maximum(np.stack([l1, l2], axis=1), TINY))
+    norms = np.stack([l1_norms(features), np.sqrt(square_norms(features))], axis=1)
+    return -np.log(np.maximum(norms, TINY))
 
 
 @dataclass(frozen=True)
@@ -78,31 +83,22 @@ class Bank:
         x = (np.asarray(rows.features) - self.centre.astype(rows.features.dtype)) * self.scale.astype(
             rows.features.dtype
         )
-        near = self._neighbour_distance(_unit(np.asarray(rows.features)) if self.unit else x)
+        near = self._neighbour_distance(unit_rows(rows.features) if self.unit else x)
         points = (x @ self.whitening.astype(x.dtype)).astype(np.float64)
-        square = np.einsum("ij,ij->i", points, points)[:, None]
-        to_class = square - 2.0 * points @ self.means.T + np.einsum("ij,ij->i", self.means, self.means)
-        to_class = np.maximum(to_class, TINY)
-        outside = x @ self.minor.astype(x.dtype)
-        residual = np.einsum("ij,ij->i", outside, outside, dtype=np.float64)
+        to_class = np.maximum(squared_distances(points, self.means), TINY)
+        residual = square_norms(x @ self.minor.astype(x.dtype))
         columns = [near, np.log(to_class.min(axis=1)), 0.5 * np.log(np.maximum(residual, TINY))]
         if rows.logits is not None:
             predicted = np.asarray(rows.logits).argmax(axis=1)
-            around = x @ self.whitening_global.astype(x.dtype)
-            spread = np.einsum("ij,ij->i", around, around, dtype=np.float64)
+            spread = square_norms(x @ self.whitening_global.astype(x.dtype))
             columns += [np.log(to_class[np.arange(len(x)), predicted]), np.log(np.maximum(spread, TINY))]
         return np.stack(columns, axis=1)
 
     def _neighbour_distance(self, x: NDArray[Any]) -> Floats:
         """Return the log of the mean squared distance to the nearest rows of the bank."""
-        k = min(NEIGHBOURS, len(self.neighbours))
-        half = 0.5 * np.einsum("ij,ij->i", self.neighbours, self.neighbours)
-        closeness = x @ self.neighbours.T
-        closeness -= half
-        best = np.partition(closeness, len(self.neighbours) - k, axis=1)[:, -k:].astype(np.float64)
-        square = np.einsum("ij,ij->i", x, x, dtype=np.float64)
+        square = near_square(x, self.neighbours, min(NEIGHBOURS, len(self.neighbours)), np.mean)
         # Float32 products resolve squared distances down to about 1e-6 of the squared norm.
-        return np.log(np.maximum(square - 2.0 * best.mean(axis=1), 1e-6 * square + TINY))
+        return np.log(np.maximum(square, 1e-6 * square_norms(x) + TINY))
 
 
 def fit_bank(rows: Rows) -> Bank:
@@ -130,17 +126,17 @@ def fit_bank(rows: Rows) -> Bank:
     # The subspace that holds 90 % of the variance is "principal"; at least one direction stays outside it.
     share = np.cumsum(values) / max(float(values.sum()), TINY)
     minor = vectors[:, : max(1, int(np.searchsorted(share, 0.1)))]
-    whitening = _whitening(inside)
+    whitener = _whitening(inside)
     bank_features = np.asarray(rows.features[:BANK_ROWS])
-    neighbours = _unit(bank_features) if rows.one_scale else ((bank_features - centre) * scale)
+    neighbours = unit_rows(bank_features) if rows.one_scale else ((bank_features - centre) * scale)
     return Bank(
         np.asarray(neighbours, dtype=rows.features.dtype),
         rows.one_scale,
         centre,
         scale,
-        means @ whitening,
-        whitening,
-        _whitening(x) if rows.network else whitening,
+        means @ whitener,
+        whitener,
+        _whitening(x) if rows.network else whitener,
         minor,
     )
 
@@ -153,11 +149,4 @@ def _whitening(x: Floats) -> Floats:
     level = float(np.trace(covariance)) / d
     covariance *= 1.0 - shrink
     covariance[np.diag_indices(d)] += shrink * level + TINY
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors / np.sqrt(np.maximum(values, TINY)))
-
-
-def _unit(x: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of norm one in their own dtype."""
-    norm = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
-    return np.asarray(x / np.maximum(norm, TINY).astype(x.dtype)[:, None])
+    return whitening(covariance)

@@ -4,6 +4,9 @@
 from poscod.risk._bayes import BayesDecision, bayes_decision, bayes_decision_from_logits, expected_loss
 from poscod.risk._reliability import Reliability, reliability
 from poscod.risk._temperature import TemperatureScaling, TemperatureWarning
+from poscod.risk._temperature import centre as centre
+from poscod.risk._temperature import slope_sum as slope_sum
+from poscod.risk._temperature import temperature_of as temperature_of
 
 __all__ = [
     "BayesDecision",

@@ -14,7 +14,7 @@ from scipy import stats
 
 from poscod._validation import Floats, check_count, check_number, check_vector
 from poscod.exceptions import InvalidInputError
-from poscod.metrics._intervals import mean_loss_interval
+from poscod.metrics import mean_loss_interval
 
 
 class Reliability(NamedTuple):

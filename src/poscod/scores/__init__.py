@@ -2,63 +2,23 @@
 """Single scores of the literature: one number per row from features, logits and the last layer.
 
 Every score is an uncertainty: higher = reject sooner. ``SCORES[name](**parameters)`` builds one, ``fit(activations_id)``
-learns from ID rows where the score needs that, and calling it on activations returns an array of shape (n,).
+learns from ID rows where the score needs that, and calling it on activations returns an array of shape (n,). Files are
+families: `_logits`, `_features`, `_nearest` and `_shaping`; `_softmax` and `_moments` hold the formulas they share with
+the evidence of `poscod.ratio`.
 """
 
-from poscod.scores._ash import AshB, AshP, AshS
-from poscod.scores._dice import DICE
-from poscod.scores._doctor import Doctor
-from poscod.scores._energy import Energy
-from poscod.scores._entropy import Entropy
-from poscod.scores._fdbd import FDBD
-from poscod.scores._gen import GEN
-from poscod.scores._gradnorm import GradNorm
-from poscod.scores._kl_matching import KLMatching
-from poscod.scores._knn import KNN
-from poscod.scores._mahalanobis import Mahalanobis
-from poscod.scores._margin import Margin
-from poscod.scores._mls import MLS
-from poscod.scores._msp import MSP, one_minus_msp
-from poscod.scores._nnguide import NNGuide
-from poscod.scores._norms import L1Norm, L2Norm
-from poscod.scores._odin import ODIN
-from poscod.scores._react import ReAct
-from poscod.scores._relative_mahalanobis import RelativeMahalanobis
-from poscod.scores._residual import Residual
-from poscod.scores._scale import Scale
+from poscod.scores._logits import one_minus_msp
+from poscod.scores._moments import l1_norms as l1_norms
+from poscod.scores._moments import square_norms as square_norms
+from poscod.scores._moments import squared_distances as squared_distances
+from poscod.scores._moments import whitening as whitening
+from poscod.scores._nearest import near_square as near_square
+from poscod.scores._nearest import unit_rows as unit_rows
 from poscod.scores._score import Score
 from poscod.scores._scores import SCORES
-from poscod.scores._she import SHE
-from poscod.scores._vim import ViM
+from poscod.scores._softmax import entropy_of as entropy_of
+from poscod.scores._softmax import free_energy as free_energy
+from poscod.scores._softmax import log_sum_exp as log_sum_exp
+from poscod.scores._softmax import without_top as without_top
 
-__all__ = [
-    "DICE",
-    "FDBD",
-    "GEN",
-    "KNN",
-    "MLS",
-    "MSP",
-    "ODIN",
-    "SCORES",
-    "SHE",
-    "AshB",
-    "AshP",
-    "AshS",
-    "Doctor",
-    "Energy",
-    "Entropy",
-    "GradNorm",
-    "KLMatching",
-    "L1Norm",
-    "L2Norm",
-    "Mahalanobis",
-    "Margin",
-    "NNGuide",
-    "ReAct",
-    "RelativeMahalanobis",
-    "Residual",
-    "Scale",
-    "Score",
-    "ViM",
-    "one_minus_msp",
-]
+__all__ = ["SCORES", "Score", "one_minus_msp"]

@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Nearest rows of a bank by blocked matrix products: memory stays at two tiles, whatever the sizes.
+"""Scores of the nearest ID rows, KNN and NNGuide, by blocked matrix products: memory stays at two tiles, whatever the sizes.
 
-Convention: the products are taken in the dtype of the bank; what is returned is float64.
+Convention: higher = reject sooner; the published confidences, minus the distance and the guided energy, are turned
+around here. Products are taken in the dtype of the bank; what is returned is float64.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poscod._optional import require
 from poscod._validation import Floats, check_choice, check_count
+from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
+from poscod.scores._moments import blocks, square_norms
+from poscod.scores._score import Score
+from poscod.scores._softmax import free_energy
 
 QUERY_ROWS = 1024
 BANK_ROWS = 8192
 GROUPS = 16
+TINY = 1e-12
 
 BACKENDS: dict[str, str] = {
     "auto": "faiss when it is installed and the bank is float32, otherwise blas",
@@ -27,64 +35,176 @@ BACKENDS: dict[str, str] = {
 }
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Neighbours(Score):
+    """A score that keeps ID rows, all or a sample of them, and searches the k nearest."""
+
+    k: int = 50
+    bank_size: int | None = None
+    backend: str = "auto"
+    random_state: Any = 0
+
+    def _check_parameters(self) -> None:
+        check_count(self.k, "k")
+        if self.bank_size is not None:
+            check_count(self.bank_size, "bank_size")
+        check_choice(self.backend, "backend", BACKENDS)
+
+    def _fit(self, activations: Activations) -> None:
+        n, kept = len(activations), activations
+        if self.bank_size is not None and self.bank_size < n:
+            rng = np.random.default_rng(self.random_state)
+            kept = activations[np.sort(rng.choice(n, self.bank_size, replace=False))]
+        self._check_enough(len(kept))
+        self.bank_ = self._bank(kept)
+
+    def _bank(self, kept: Activations) -> NDArray[Any]:
+        """Return what is searched."""
+        return unit_rows(kept.features)
+
+    def _check_enough(self, rows: int) -> None:
+        """Refuse more neighbours than the bank has rows."""
+        if self.k > rows:
+            raise InvalidInputError(f"k must be at most the number of rows in the bank ({rows}), got {self.k}.")
+
+    def _queries(self, block: Activations) -> NDArray[Any]:
+        """Return the rows to search with."""
+        self._check_enough(len(self.bank_))  # k may have been changed since fit
+        return unit_rows(block.features)
+
+    def _by_faiss(self, queries: NDArray[Any], *, inner: bool) -> Floats | None:
+        """Return the k largest inner products or smallest squared distances; None where numpy is to search."""
+        if self.backend == "blas" or (self.backend == "auto" and self.bank_.dtype != np.float32):
+            return None
+        if self.backend == "auto" and importlib.util.find_spec("faiss") is None:
+            return None
+        faiss = require("faiss", extra="faiss", feature="backend='faiss'")
+        sides = [np.ascontiguousarray(rows, dtype=np.float32) for rows in (queries, self.bank_)]
+        found, _ = faiss.knn(*sides, self.k, metric=faiss.METRIC_INNER_PRODUCT if inner else faiss.METRIC_L2)
+        return np.asarray(found, dtype=np.float64)
+
+
+@final
+class KNN(_Neighbours):
+    """Euclidean distance to the k-th nearest ID row, on features of norm one.
+
+    Parameters
+    ----------
+    k : int, default=50
+        Number of neighbours.
+    bank_size : int, default=None
+        ID rows kept, drawn without replacement; None keeps all.
+    backend : {"auto", "blas", "faiss"}, default="auto"
+        "blas" uses blocked matrix products, "faiss" an exact search in float32 (extra ``faiss``), "auto" the
+        latter when it is installed and the bank is float32.
+    random_state : int, Generator or None, default=0
+        Seed of the draw.
+
+    Attributes
+    ----------
+    bank_ : ndarray of shape (m, d)
+        Features of the kept ID rows, scaled to norm one, in the dtype they came in.
+
+    Notes
+    -----
+    ``s(x) = |u(x) - u_(k)|`` with ``u = phi / |phi|`` the d features scaled to norm one and u_(k) the k-th nearest
+    of the ID rows. Float32 features are compared in float32: a distance below about 1e-3 is then rounding.
+
+    References
+    ----------
+    .. [1] Y. Sun, Y. Ming, X. Zhu, Y. Li, "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022.
+
+    Examples
+    --------
+    >>> train = Activations(features=[[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
+    >>> KNN(k=2).fit(train)(Activations(features=[[5.0, 0.0], [-1.0, 0.0]])).round(4)
+    array([0., 2.])
+    """
+
+    name = "knn"
+    needs = fit_needs = ("features",)
+    citation = "Sun et al., ICML 2022"
+
+    def _score(self, block: Activations) -> Floats:
+        queries = self._queries(block)
+        found = self._by_faiss(queries, inner=False)
+        square = near_square(queries, self.bank_, self.k, np.min) if found is None else found.max(axis=1)
+        return np.asarray(np.sqrt(np.maximum(square, 0.0)))
+
+
+@final
+@dataclass(eq=False, repr=False, kw_only=True)
+class NNGuide(_Neighbours):
+    """Nearest-neighbour guidance of the energy.
+
+    Parameters
+    ----------
+    k : int, default=10
+        Number of neighbours.
+    bank_size : int, default=None
+        ID rows kept, drawn without replacement; None keeps all (the authors keep 1 % of ImageNet).
+    backend : {"auto", "blas", "faiss"}, default="auto"
+        "blas" uses blocked matrix products, "faiss" an exact search in float32 (extra ``faiss``), "auto" the
+        latter when it is installed and the bank is float32.
+    random_state : int, Generator or None, default=0
+        Seed of the draw.
+
+    Attributes
+    ----------
+    bank_ : ndarray of shape (m, d)
+        Features of the kept ID rows, scaled to norm one and multiplied by their confidence E.
+
+    Notes
+    -----
+    ``s(x) = -E(x) (1/k) sum_i E(x_i) u(x)^T u(x_i)``, with ``E = log sum_y exp(z_y)`` the negative energy of the K
+    logits z, ``u = phi / |phi|`` the d features scaled to norm one, and the sum over the k ID rows x_i with the
+    largest terms.
+
+    References
+    ----------
+    .. [1] J. Park, Y. G. Jung, A. B. J. Teoh, "Nearest Neighbor Guidance for Out-of-Distribution Detection",
+       ICCV 2023.
+
+    Examples
+    --------
+    >>> train = Activations([[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 2.0]])
+    >>> NNGuide(k=1).fit(train)(Activations([[3.0, 0.0], [-1.0, -1.0]], [[3.0, 0.0], [1.0, 1.0]])).round(4)
+    array([-6.4841,  2.5464])
+    """
+
+    name = "nnguide"
+    needs = fit_needs = ("features", "logits")
+    citation = "Park et al., ICCV 2023"
+    k: int = 10
+
+    def _bank(self, kept: Activations) -> NDArray[Any]:
+        bank = unit_rows(kept.features)
+        for rows, logits in blocks(kept.logits):
+            bank[rows] *= -free_energy(logits).astype(bank.dtype)[:, None]
+        return bank
+
+    def _score(self, block: Activations) -> Floats:
+        queries = self._queries(block)
+        found = self._by_faiss(queries, inner=True)
+        if found is None:
+            found = largest_products(queries, self.bank_, self.k, np.zeros(len(self.bank_), self.bank_.dtype))
+        return np.asarray(free_energy(block.logits) * found.mean(axis=1))
+
+
 def unit_rows(features: NDArray[Any]) -> NDArray[Any]:
     """Return rows of Euclidean norm one in the dtype of the input; a row of zeros stays a row of zeros."""
     unit = np.array(features, order="C")
     for start in range(0, len(unit), QUERY_ROWS):
         block = unit[start : start + QUERY_ROWS]
-        norm = np.sqrt(np.einsum("nd,nd->n", block, block, dtype=np.float64))
-        block /= np.where(norm > 0, norm, 1.0).astype(unit.dtype)[:, None]
+        block /= np.maximum(np.sqrt(square_norms(block)), TINY).astype(unit.dtype)[:, None]
     return unit
 
 
-def draw_rows(n: int, size: int | None, random_state: Any) -> NDArray[np.int64] | slice:
-    """Choose the rows of the bank."""
-    if size is None or size >= n:
-        return slice(None)
-    return np.sort(np.random.default_rng(random_state).choice(n, size, replace=False))
-
-
-def check_neighbours(k: Any, bank_size: Any, backend: Any) -> None:
-    """Check the parameters that all bank scores share."""
-    check_count(k, "k")
-    if bank_size is not None:
-        check_count(bank_size, "bank_size")
-    check_choice(backend, "backend", BACKENDS)
-
-
-def check_enough(k: int, rows: int) -> None:
-    """Refuse more neighbours than the bank has rows."""
-    if k > rows:
-        raise InvalidInputError(f"k must be at most the number of rows in the bank ({rows}), got {k}.")
-
-
-def use_faiss(backend: str, bank: NDArray[Any]) -> bool:
-    """Decide whether faiss answers."""
-    if backend == "auto":
-        return bank.dtype == np.float32 and importlib.util.find_spec("faiss") is not None
-    return backend == "faiss"
-
-
-def kth_squared_distance(queries: NDArray[Any], bank: NDArray[Any], k: int, backend: str) -> Floats:
-    """Return the squared Euclidean distance to the k-th nearest row of the bank."""
-    if use_faiss(backend, bank):
-        faiss = require("faiss", extra="faiss", feature="backend='faiss'")
-        found, _ = faiss.knn(_float32(queries), _float32(bank), k)
-        return np.asarray(np.maximum(found[:, -1], 0.0), dtype=np.float64)
+def near_square(queries: NDArray[Any], bank: NDArray[Any], k: int, pool: Callable[..., Any]) -> Floats:
+    """Return the squared distance to the k nearest rows of the bank: to the k-th with np.min, their mean with np.mean."""
     # |q - b|^2 / 2 = |q|^2 / 2 - (q b - |b|^2 / 2): the largest brackets belong to the nearest rows.
-    half = 0.5 * np.einsum("md,md->m", bank, bank, dtype=np.float64).astype(bank.dtype)
-    kth = largest_products(queries, bank, k, half).min(axis=1)
-    squares = np.einsum("nd,nd->n", queries, queries, dtype=np.float64)
-    return np.asarray(np.maximum(squares - 2.0 * kth, 0.0))
-
-
-def mean_largest_product(queries: NDArray[Any], bank: NDArray[Any], k: int, backend: str) -> Floats:
-    """Return the mean of the k largest inner products with rows of the bank."""
-    if use_faiss(backend, bank):
-        faiss = require("faiss", extra="faiss", feature="backend='faiss'")
-        found, _ = faiss.knn(_float32(queries), _float32(bank), k, metric=faiss.METRIC_INNER_PRODUCT)
-        return np.asarray(found.mean(axis=1, dtype=np.float64))
-    return np.asarray(largest_products(queries, bank, k, np.zeros(len(bank), bank.dtype)).mean(axis=1))
+    half = 0.5 * np.einsum("md,md->m", bank, bank)
+    return np.asarray(square_norms(queries) - 2.0 * pool(largest_products(queries, bank, k, half), axis=1))
 
 
 def largest_products(queries: NDArray[Any], bank: NDArray[Any], k: int, penalty: NDArray[Any]) -> Floats:
@@ -134,7 +254,3 @@ def _keep_largest(values: NDArray[Any], k: int) -> NDArray[Any]:
         return values
     values.partition(values.shape[1] - k, axis=1)
     return values[:, -k:]
-
-
-def _float32(array: NDArray[Any]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(array, dtype=np.float32)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The skeleton every score shares: checks, blocks of rows, float64 out.
 
-Convention: a score is an uncertainty, higher = reject sooner. Published confidences are negated once, inside the
-file of the score. A subclass is final and writes `_score` for one block of rows and, where it learns, `_fit`.
+Convention: a score is an uncertainty, higher = reject sooner. Published confidences are negated once, inside the class
+of the score. A subclass is final, declares its parameters as fields of a dataclass (which writes an ``__init__`` that
+assigns them) and writes `_score` for one block of rows and, where it learns, `_fit`.
 """
 
 from __future__ import annotations
 
-import inspect
-from abc import ABCMeta, abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,31 +25,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 32 * 2**20
 
 
-class ScoreType(ABCMeta):
-    """Lets a class stand for the score with its published defaults, so that an entry of `SCORES` can be used as it is.
-
-    ``SCORES["msp"](activations)`` is ``SCORES["msp"]()(activations)`` and ``SCORES["knn"].fit(activations_id)`` is
-    ``SCORES["knn"]().fit(activations_id)``: nothing is ever stored on the class.
-    """
-
-    def __call__(cls, *args: Any, **params: Any) -> Any:
-        if args and isinstance(args[0], Activations):
-            return super().__call__()(*args, **params)
-        return super().__call__(*args, **params)
-
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """Show the parameters of the score, not those of this call."""
-        init = vars(cls).get("__init__")  # subclasses are final
-        return inspect.Signature([] if init is None else list(inspect.signature(init).parameters.values())[1:])
-
-    @property
-    def fit(cls) -> Any:
-        """Fit a new instance with the default parameters."""
-        return lambda activations: cls().fit(activations)
-
-
-class Score(BaseEstimator, metaclass=ScoreType):  # type: ignore[misc]
+class Score(BaseEstimator, ABC):  # type: ignore[misc]
     """A number per row that says how soon the row should be rejected.
 
     Attributes
@@ -59,9 +35,7 @@ class Score(BaseEstimator, metaclass=ScoreType):  # type: ignore[misc]
     needs : tuple of str
         Parts of the activations that a call reads.
     fit_needs : tuple of str
-        Parts of the ID activations that `fit` reads.
-    needs_fit : bool
-        Whether a call is possible only after `fit`.
+        Parts of the ID activations that `fit` reads; empty where there is nothing to learn.
     citation : str
         The paper that proposed the score.
     """
@@ -69,8 +43,12 @@ class Score(BaseEstimator, metaclass=ScoreType):  # type: ignore[misc]
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     fit_needs: ClassVar[tuple[str, ...]] = ()
-    needs_fit: ClassVar[bool] = False
     citation: ClassVar[str]
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether a call is possible only after `fit`."""
+        return bool(self.fit_needs)
 
     def fit(self, activations: Activations) -> Self:
         """Learn what the score needs from ID rows; nothing at all where `needs_fit` is False.
@@ -100,7 +78,20 @@ class Score(BaseEstimator, metaclass=ScoreType):  # type: ignore[misc]
         return self
 
     def __call__(self, activations: Activations, *, chunk_rows: int | None = None) -> Floats:
-        """Return the uncertainty of every row."""
+        """Return the uncertainty of every row.
+
+        Parameters
+        ----------
+        activations : Activations of n rows
+            With the parts named in `needs`.
+        chunk_rows : int, default=None
+            Rows per block; None chooses blocks of about 32 MB.
+
+        Returns
+        -------
+        score : ndarray of shape (n,), float64
+            Higher = reject sooner.
+        """
         self._check_parameters()
         _check_activations(activations)
         if self.needs_fit and not hasattr(self, "columns_"):

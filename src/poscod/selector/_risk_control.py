@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from poscod._validation import Floats, check_choice, check_count, check_number, check_vector
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
-from poscod.metrics._counts import count
+from poscod.metrics import count
 from poscod.selector._risk_bound import check_loss_max, check_losses, risk_p_values, upper_bounds
 
 

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from poscod._validation import Floats, check_number, check_vector, check_weight
 from poscod.exceptions import InvalidInputError
-from poscod.metrics._counts import required, rounding_of
+from poscod.metrics import required, rounding_of
 
 
 class Threshold(NamedTuple):

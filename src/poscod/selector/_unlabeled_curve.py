@@ -17,9 +17,7 @@ from sklearn.utils import check_random_state
 
 from poscod._validation import Floats, check_count, check_number, check_vector
 from poscod.exceptions import InvalidInputError
-from poscod.metrics import Interval
-from poscod.metrics._areas import aurc_of, auroc_of
-from poscod.metrics._counts import Counts, check_sample, rank, required
+from poscod.metrics import Counts, Interval, aurc_of, auroc_of, check_sample, rank, required
 from poscod.problem import ScodProblem
 from poscod.selector._unlabeled import check_prior, fpr_of, normal_quantile
 

@@ -20,8 +20,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from poscod._validation import Floats, check_choice, check_number, check_vector
 from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
-from poscod.metrics._counts import Counts, rank, required
-from poscod.metrics._curves import ScodCurve, scod_curve_of, scod_risk_of_counts, share
+from poscod.metrics import Counts, ScodCurve, rank, required, scod_curve_of, scod_risk_of_counts, share
 from poscod.strategies._family import STRATEGIES, Pair, Setting, Strategy
 
 _BLOCK = 16  # settings per task: long enough to hide the hand-over, short enough to keep all cores busy to the end
