@@ -126,7 +126,8 @@ def _computed(
 ) -> Iterator[tuple[Cell, str]]:
     """Compute cells, yield each with its error or "" as it ends."""
     jobs = (delayed(_attempt)(spec, cell, folder, hashes[cell.fold, cell.ood_set]) for cell in todo)
-    with threadpool_limits(1), parallel_config("loky", inner_max_num_threads=1):
+    # Workers whose run was killed end within a minute of their last cell, not after five.
+    with threadpool_limits(1), parallel_config("loky", inner_max_num_threads=1, idle_worker_timeout=10):
         try:
             yield from Parallel(min(n_jobs, len(todo) or 1), return_as="generator_unordered", batch_size=1)(jobs)
         except BrokenProcessPool:
