@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from poscod._files import replacing
-from poscod.benchmark._measure import Wanted, optimal_areas, ratio_rows, score_rows, split_of, values_of, wanted_of
+from poscod.benchmark._measure import Wanted, optimal_areas, ratio_rows, score_rows, values_of, wanted_of
 from poscod.benchmark._ratios import RATIOS
 from poscod.benchmark._sources import Pool, open_source
 from poscod.benchmark._spec import BenchmarkSpec, digest
+from poscod.benchmark._split import split_rows
 
 PROTOCOL = 2
 """Number of the way values are computed; a change makes old files of cells strangers."""
@@ -50,12 +51,8 @@ class Stored(NamedTuple):
     cpu_seconds: float
 
 
-def list_cells(spec: BenchmarkSpec, sets: Mapping[str, str]) -> list[Cell]:
-    """Return all cells of a specification, in a fixed order."""
-    return list(_cells(spec, sets))
-
-
-def _cells(spec: BenchmarkSpec, sets: Mapping[str, str]) -> Iterator[Cell]:
+def cells_of(spec: BenchmarkSpec, sets: Mapping[str, str]) -> Iterator[Cell]:
+    """Iterate over all cells of a specification, in a fixed order."""
     # Seed by seed: a run that is stopped leaves whole seeds. Long cells first within a seed, so that no core waits for one of them.
     for fold, seed in itertools.product(spec.folds, spec.seeds):
         for ratio in spec.ratios:
@@ -91,7 +88,7 @@ def read_cell(path: Path) -> Stored | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         values = {Wanted(*row[:4]): row[4] for row in content["values"]}
-        return Stored(values, content["n_id"], content["n_ood"], content["versions"], content["cpu_seconds"])
+        return Stored(**{name: content[name] for name in Stored._fields} | {"values": values})
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -114,15 +111,11 @@ def compute_cell(spec: BenchmarkSpec, cell: Cell, out: Path, data_hash: str) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of estimators: the table holds what came of it
         values, n_id, n_ood = _compute(spec, cell, missing)
-    values = {**(stored.values if stored else {}), **values}
-    content = {
-        "key": key,
-        "n_id": n_id,
-        "n_ood": n_ood,
-        "versions": versions(),
-        "cpu_seconds": time.process_time() - start + (stored.cpu_seconds if stored else 0.0),
-        "values": sorted(([*item, value] for item, value in values.items()), key=lambda row: json.dumps(row[:4])),
-    }
+    seconds = time.process_time() - start
+    if stored is not None:
+        values, seconds = {**stored.values, **values}, seconds + stored.cpu_seconds
+    rows = sorted(([*item, value] for item, value in values.items()), key=lambda row: json.dumps(row[:4]))
+    content = {"key": key, **Stored(values, n_id, n_ood, versions(), seconds)._asdict(), "values": rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(json.dumps(content, sort_keys=True).encode())
@@ -134,7 +127,7 @@ def _compute(spec: BenchmarkSpec, cell: Cell, missing: list[Wanted]) -> tuple[di
         assert isinstance(pool, Pool)
         assert pool.world is not None
         return optimal_areas(pool.world, missing), 0, 0
-    split = split_of(spec, pool, cell.ood_set, cell.seed)
+    split = split_rows(spec, pool.hashes(), cell.ood_set, cell.seed)
     if cell.kind == "score":
         measured = score_rows(pool, split, cell.method)
     else:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The paper's benchmarks as data: which sets, how many rows, which lists of images, how each set is split.
+"""The paper's benchmarks: which sets, how many rows, which lists of images, how each set is split.
 
-Convention: names of sets are the paper's (``textures``, where OpenOOD 1.5 also says ``texture``); paths are relative to OpenOOD's
+Convention: the data are in ``definitions.json``. Names of sets are the paper's (``textures``, where OpenOOD 1.5 also says ``texture``); paths are relative to OpenOOD's
 ``data`` folder. "dedicated" sets have a training part of their own from which the ratio learns; the others are cut at random, one
 half to learn from and one half to measure on (appendix B of the paper).
 """
 
 from __future__ import annotations
 
+import importlib.resources
+import json
 from typing import NamedTuple
-
-_SMALL, _LARGE = "images_classic", "images_largescale"
 
 
 class OodSet(NamedTuple):
@@ -68,56 +68,14 @@ class Definition(NamedTuple):
     sets: dict[str, OodSet]
 
 
-def _small(name: str, other: str, tin: int, places: int) -> Definition:
-    """CIFAR-10 and CIFAR-100 are each other's near OOD and share the rest, up to images that overlap in meaning."""
-    test = f"benchmark_imglist/{name}/test_"
-    train = f"benchmark_imglist/{other}/train_{other}.txt"
-    sets = {
-        other: OodSet("near", 9000, "dedicated", f"{test}{other}.txt", _SMALL, train),
-        "tin": OodSet("near", tin, "dedicated", f"{test}tin.txt", _SMALL),
-        "mnist": OodSet("far", 70000, "half", f"{test}mnist.txt", _SMALL),
-        "svhn": OodSet("far", 26032, "dedicated", f"{test}svhn.txt", _SMALL),
-        "textures": OodSet("far", 5640, "half", f"{test}texture.txt", _SMALL),
-        "places365": OodSet("far", places, "half", f"{test}places365.txt", _SMALL),
-    }
-    return Definition(
-        n_classes=int(name.removeprefix("cifar")),
-        rows=9000,
-        network="resnet18_32x32",
-        folds=("s0", "s1", "s2"),
-        imglist=f"{test}{name}.txt",
-        images=_SMALL,
-        resize=32,
-        crop=32,
-        sets=sets,
-    )
+def _read() -> dict[str, Definition]:
+    text = importlib.resources.files("poscod.benchmark").joinpath("definitions.json").read_text(encoding="utf-8")
+    found = {}
+    for name, fields in json.loads(text).items():
+        sets = {ood_set: OodSet(**values) for ood_set, values in fields.pop("sets").items()}
+        found[name] = Definition(**{**fields, "folds": tuple(fields["folds"]), "sets": sets})
+    return found
 
 
-def _imagenet() -> Definition:
-    test = "benchmark_imglist/imagenet/test_"
-    sets = {
-        "ssb_hard": OodSet("near", 49000, "half", f"{test}ssb_hard.txt", _LARGE),
-        "ninco": OodSet("near", 5879, "half", f"{test}ninco.txt", _LARGE),
-        "inaturalist": OodSet("far", 10000, "half", f"{test}inaturalist.txt", _LARGE),
-        "textures": OodSet("far", 5640, "half", f"{test}textures.txt", _SMALL),
-        "openimage_o": OodSet("far", 15869, "half", f"{test}openimage_o.txt", _LARGE),
-    }
-    return Definition(
-        n_classes=1000,
-        rows=45000,
-        network="resnet50",
-        folds=("s0",),
-        imglist=f"{test}imagenet.txt",
-        images=_LARGE,
-        resize=256,
-        crop=224,
-        sets=sets,
-    )
-
-
-DEFINITIONS: dict[str, Definition] = {
-    "cifar10": _small("cifar10", "cifar100", 7793, 35195),
-    "cifar100": _small("cifar100", "cifar10", 6526, 33773),
-    "imagenet": _imagenet(),
-}
+DEFINITIONS: dict[str, Definition] = _read()
 """Benchmarks of the paper by the name of their ID set."""

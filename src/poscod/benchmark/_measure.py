@@ -15,10 +15,9 @@ import numpy as np
 from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.benchmark._ratios import RATIOS
-from poscod.benchmark._sources import DumpPool, Pool, Scored
+from poscod.benchmark._sources import DumpPool, Pool, Scores
 from poscod.benchmark._spec import BenchmarkSpec
-from poscod.benchmark._split import Split, mixture_sizes, split_rows
-from poscod.exceptions import InvalidInputError
+from poscod.benchmark._split import Split, mixture_sizes
 from poscod.metrics import aurc, auroc, ausrt
 from poscod.problem import ScodProblem
 from poscod.strategies import plugin_curve, tuned_areas
@@ -42,9 +41,9 @@ class Wanted(NamedTuple):
 class Measured(NamedTuple):
     """Scores of the measured rows: alone, as the second of two (g where alone is log g), and the first, r = 1 - MSP; NaN where no share of OOD is estimated."""
 
-    single: Scored
-    second: Scored
-    first: Scored
+    single: Scores
+    second: Scores
+    first: Scores
     loss: Floats
     ood_prior: float = float("nan")
 
@@ -64,20 +63,6 @@ def wanted_of(spec: BenchmarkSpec, kind: str, method: str) -> list[Wanted]:
     return wanted
 
 
-def split_of(spec: BenchmarkSpec, pool: Pool | DumpPool, name: str, seed: int) -> Split:
-    """Split a pool as the specification says; score files have nothing to learn from, so all their rows are measured."""
-    learns = isinstance(pool, Pool)
-    return split_rows(
-        *pool.hashes(),
-        name=name,
-        seed=seed,
-        n_id=spec.n_id,
-        n_test=spec.n_test,
-        id_train_share=spec.id_train_share if learns else 0.0,
-        ood_train_share=spec.ood_train_share if learns else 0.0,
-    )
-
-
 def score_rows(pool: Pool | DumpPool, split: Split, method: str) -> Measured:
     """Score the measured rows with a single score."""
     first = pool.scores("msp", split)
@@ -87,14 +72,12 @@ def score_rows(pool: Pool | DumpPool, split: Split, method: str) -> Measured:
 
 def ratio_rows(pool: Pool | DumpPool, split: Split, method: str, pi: float | None, n_mixture: int) -> Measured:
     """Fit a ratio and score the measured rows with it."""
-    if not isinstance(pool, Pool):
-        raise InvalidInputError(f"The ratio '{method}' needs activations: score files hold no features to learn from.")
+    assert isinstance(pool, Pool)  # a specification of score files names no ratio
     first = pool.scores("msp", split)
-    parts = pool.id_test[split.id_test], pool.ood_test[split.ood_test], pool.reference(split)
     ratio, prior = RATIOS[method], float("nan")
     if ratio.build is None:
         assert pool.world is not None
-        log_g = Scored(*(pool.world.log_ratio(rows.features) for rows in parts))
+        log_g = Scores(*(pool.world.log_ratio(rows.features) for rows in pool.scored(split)))
     else:
         if ratio.sees == "clean":
             # As many clean rows as a mixture with one half of them would hold.
@@ -105,8 +88,8 @@ def ratio_rows(pool: Pool | DumpPool, split: Split, method: str, pi: float | Non
             other = _joined(pool.id_learning[split.id_mixture[:m]], pool.ood_learning[split.ood_train[:n]])
         estimator = ratio.build().fit(pool.labelled(split), other)
         prior = float(estimator.ood_prior_)
-        log_g = Scored(*(estimator.log_ratio(rows) for rows in parts))
-    g = Scored(*(np.exp(np.clip(values, -_LARGEST_LOG, _LARGEST_LOG)) for values in log_g))
+        log_g = Scores(*map(estimator.log_ratio, pool.scored(split)))
+    g = Scores(*(np.exp(np.clip(values, -_LARGEST_LOG, _LARGEST_LOG)) for values in log_g))
     return Measured(log_g, g, first, pool.loss(split.id_test), prior)
 
 

@@ -43,10 +43,8 @@ def rows_of(spec: BenchmarkSpec, cells: Iterable[tuple[Cell, str, Stored]]) -> l
 
 
 def _split_name(spec: BenchmarkSpec, cell: Cell) -> str:
-    if spec.source == "dumps":
-        return "all rows"
-    if cell.kind == "optimum":
-        return "exact"
+    if spec.source == "dumps" or cell.kind == "optimum":
+        return "nothing to learn from"
     id_ = "dedicated" if spec.id_train else f"{spec.id_train_share:g} to learn from"
     ood = "dedicated" if cell.ood_set in spec.train else f"{spec.ood_train_share:g} to learn from"
     return f"ID {id_}, OOD {ood}"

@@ -18,14 +18,13 @@ from joblib import Parallel, delayed, parallel_config
 from threadpoolctl import threadpool_limits
 
 from poscod._validation import check_count
-from poscod.benchmark._cells import Cell, Stored, compute_cell, key_of, list_cells, missing_of, path_of, read_cell
+from poscod.benchmark._cells import Cell, Stored, cells_of, compute_cell, key_of, missing_of, path_of, read_cell
 from poscod.benchmark._results import rows_of, write_results
 from poscod.benchmark._sources import open_source
 from poscod.benchmark._spec import BenchmarkSpec
 from poscod.exceptions import PoscodError
 
 Progress = Callable[[int, int, str], None]
-Hashes = dict[tuple[str, str], str]
 
 
 class BenchmarkError(PoscodError, RuntimeError):
@@ -87,7 +86,7 @@ def run(
     n_jobs = check_count(n_jobs, "n_jobs")
     folder = Path(out)
     source = open_source(spec)
-    cells = list_cells(spec, source.sets())
+    cells = list(cells_of(spec, source.sets()))
     hashes = {pair: source.data_hash(*pair) for pair in dict.fromkeys((cell.fold, cell.ood_set) for cell in cells)}
     places = {cell: path_of(folder, key_of(spec, cell, hashes[cell.fold, cell.ood_set])) for cell in cells}
     (folder / "cells").mkdir(parents=True, exist_ok=True)
@@ -122,7 +121,7 @@ def _words(cell: Cell) -> str:
 
 
 def _computed(
-    spec: BenchmarkSpec, todo: list[Cell], folder: Path, hashes: Hashes, n_jobs: int
+    spec: BenchmarkSpec, todo: list[Cell], folder: Path, hashes: dict[tuple[str, str], str], n_jobs: int
 ) -> Iterator[tuple[Cell, str]]:
     """Compute cells, yield each with its error or "" as it ends."""
     jobs = (delayed(_attempt)(spec, cell, folder, hashes[cell.fold, cell.ood_set]) for cell in todo)

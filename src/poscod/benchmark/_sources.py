@@ -7,10 +7,10 @@ Data are known by the digest of their content, never by their place. OOD labels 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.benchmark._spec import BenchmarkSpec, digest
-from poscod.benchmark._split import Hashes, Indices, Split
+from poscod.benchmark._split import Hashes, Indices, PoolHashes, Split
 from poscod.datasets import ScoreTable, check_aligned, read_openood
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import row_hash
@@ -32,7 +32,7 @@ FEWEST_REFERENCE = 100
 """Fewer rows do not tell the location and scale of a score."""
 
 
-class Scored(NamedTuple):
+class Scores(NamedTuple):
     """A score of measured ID and OOD rows, and of the ID rows from which SIRC takes location and scale."""
 
     id_: Floats
@@ -50,7 +50,7 @@ class Pool(NamedTuple):
     bank: Activations | None = None
     world: GaussianWorld | None = None
 
-    def hashes(self) -> tuple[Hashes, Hashes, Hashes | None, Hashes | None]:
+    def hashes(self) -> PoolHashes:
         """Return the digest of every row of the four parts."""
         id_train, ood_train = (p if p is None else content_hash(p) for p in (self.id_train, self.ood_train))
         return content_hash(self.id_test), content_hash(self.ood_test), id_train, ood_train
@@ -76,11 +76,14 @@ class Pool(NamedTuple):
         """OOD rows that may be learned from."""
         return self.ood_test if self.ood_train is None else self.ood_train
 
-    def scores(self, name: str, split: Split) -> Scored:
+    def scores(self, name: str, split: Split) -> Scores:
         """Score rows; what a score learns from is the bank or else the labelled rows."""
         score = SCORES[name]().fit(self.labelled(split) if self.bank is None else self.bank)
-        parts = (self.id_test[split.id_test], self.ood_test[split.ood_test], self.reference(split))
-        return Scored(*(score(part) for part in parts))
+        return Scores(*map(score, self.scored(split)))
+
+    def scored(self, split: Split) -> tuple[Activations, Activations, Activations]:
+        """Return the rows that are scored: measured ID and OOD rows, and those of the reference."""
+        return self.id_test[split.id_test], self.ood_test[split.ood_test], self.reference(split)
 
     def loss(self, rows: Indices) -> Floats:
         """Return the 0/1 loss of the classifier on ID rows."""
@@ -93,19 +96,19 @@ class DumpPool(NamedTuple):
 
     tables: dict[str, ScoreTable]
 
-    def hashes(self) -> tuple[Hashes, Hashes, None, None]:
+    def hashes(self) -> PoolHashes:
         """Return a number for every row: score files cannot tell copies."""
         is_ood = self.tables["msp"].is_ood
         n = np.arange(len(is_ood), dtype=np.uint64)
         return n[~is_ood], n[is_ood], None, None
 
-    def scores(self, name: str, split: Split) -> Scored:
+    def scores(self, name: str, split: Split) -> Scores:
         """Return the scores of rows; without spare rows, those that are measured are their own reference."""
         table = self.tables[name]
         score = 1.0 + table.score if name == "msp" else table.score  # 1 - MSP is a risk, -MSP only an order
         id_, ood = score[~table.is_ood], score[table.is_ood]
         spare = split.id_spare if len(split.id_spare) >= FEWEST_REFERENCE else split.id_test
-        return Scored(id_[split.id_test], ood[split.ood_test], id_[spare])
+        return Scores(id_[split.id_test], ood[split.ood_test], id_[spare])
 
     def loss(self, rows: Indices) -> Floats:
         """Return the 0/1 loss of the classifier on ID rows."""
@@ -213,12 +216,7 @@ class _Digits(Source):
         return digest([str(x) for part in pool.hashes()[:2] for x in part.tolist()])
 
 
-OPENERS: dict[str, Callable[[BenchmarkSpec], Source]] = {
-    "activations": _Files,
-    "dumps": _Dumps,
-    "gaussian": _Gaussian,
-    "digits": _Digits,
-}
+OPENERS: dict[str, type[Source]] = {"activations": _Files, "dumps": _Dumps, "gaussian": _Gaussian, "digits": _Digits}
 
 
 def open_source(spec: BenchmarkSpec) -> Source:
@@ -238,10 +236,9 @@ def content_hash(rows: Activations) -> Hashes:
 
 def file_hash(path: Path) -> str:
     """Return the digest of a file's content."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        raise InvalidInputError(f"{path}, which the specification names, is not there.") from None
+    if not path.is_file():
+        raise InvalidInputError(f"{path}, which the specification names, is not there.")
+    status = path.stat()
     return _file_hash(path, status.st_size, status.st_mtime_ns)
 
 
@@ -255,33 +252,31 @@ def _file_hash(path: Path, size: int, modified: int) -> str:
     return sha.hexdigest()[:16]
 
 
-def _read_head(path: Path | None) -> tuple[Any, Any]:
+def _read_head(path: Path | None) -> dict[str, Any]:
     if path is None:
-        return None, None
+        return {}
     with np.load(path, allow_pickle=False) as file:
-        for weight, bias in (("weight", "bias"), ("W", "b")):
-            if weight in file.files:
-                return file[weight], file[bias] if bias in file.files else None
-        raise InvalidInputError(f"{path} must hold 'weight' and 'bias' (or 'W' and 'b'), got {', '.join(file.files)}.")
+        head = {"weight": file.get("weight", file.get("W")), "bias": file.get("bias", file.get("b"))}
+        if head["weight"] is None:
+            raise InvalidInputError(f"{path} must hold 'weight' and 'bias' (or 'W' and 'b'), got {', '.join(file)}.")
+    return head
 
 
-def _read(path: Path, head: tuple[Any, Any], *, labelled: bool) -> Activations:
+def _read(path: Path, head: dict[str, Any], *, labelled: bool) -> Activations:
     """Read activations; labels of OOD rows belong to other classes and are left in the file."""
     if labelled or path.suffix != ".npz":
         rows = Activations.load(path)
     else:
         with np.load(path, allow_pickle=False) as file:
-            features, logits = (file[part] if part in file.files else None for part in ("features", "logits"))
-        rows = Activations(features, logits)
-    weight, bias = head if head[0] is not None else (rows.weight, rows.bias)
-    return Activations(rows.features, rows.logits, rows.labels, weight, bias)
+            rows = Activations(file.get("features"), file.get("logits"), None, file.get("weight"), file.get("bias"))
+    return dataclasses.replace(rows, **head)
 
 
 @functools.lru_cache(maxsize=4)
 def _read_dumps(places: tuple[tuple[str, Path, str], ...]) -> dict[str, ScoreTable]:
     """Read the score files of one fold; their digests are part of the key, so that a changed file is read anew."""
     tables = {name: read_openood(place, direction="confidence") for name, place, _ in places}
-    check_aligned(tables, same_pred=False)  # ReAct and ASH predict anew; the loss is that of the network itself
+    check_aligned(tables)
     return tables
 
 

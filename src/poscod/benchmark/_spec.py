@@ -172,17 +172,14 @@ def read_spec(source: str | os.PathLike[str]) -> BenchmarkSpec:
     ('gaussian', 'gaussian')
     """
     toml = require("tomllib" if sys.version_info >= (3, 11) else "tomli", extra="bench", feature="Reading TOML")
-    path = Path(source)
-    if str(source) in EMBEDDED:
-        text = importlib.resources.files("poscod.benchmark").joinpath(f"specs/{source}.toml").read_text()
-    elif path.is_file():
-        text = path.read_text(encoding="utf-8")
-    else:
+    shipped = importlib.resources.files("poscod.benchmark").joinpath(f"specs/{source}.toml")
+    path = shipped if str(source) in EMBEDDED else Path(source)
+    if not path.is_file():
         raise InvalidInputError(
             f"SPEC must be a TOML file or one of {', '.join(EMBEDDED)}, got '{source}', which is neither."
         )
     try:
-        content = toml.loads(text)
+        content = toml.loads(path.read_text(encoding="utf-8"))
     except toml.TOMLDecodeError as error:
         raise InvalidInputError(f"{source} must be TOML, and is not ({error}).") from None
     names = sorted(field.name for field in dataclasses.fields(BenchmarkSpec))
@@ -193,7 +190,7 @@ def read_spec(source: str | os.PathLike[str]) -> BenchmarkSpec:
     if "name" not in content:
         raise InvalidInputError(f"{source} must have the key 'name'.")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
-    values["root"] = str(path.parent / str(values.get("root", ".")))
+    values["root"] = str(Path(source).parent / str(values.get("root", ".")))
     if isinstance(values.get("ratios"), tuple):
         values["ratios"] = tuple(RENAMED.get(name, name) for name in values["ratios"])
     return BenchmarkSpec(**values)
@@ -250,11 +247,9 @@ def _check_type(name: str, annotation: str, value: Any) -> None:
 
 def _check_sets(spec: BenchmarkSpec) -> None:
     """Check what the source needs."""
-    both = set(spec.near) & set(spec.far)
-    if both:
+    if both := set(spec.near) & set(spec.far):
         raise InvalidInputError(f"near and far must not share a set, both have '{min(both)}'.")
-    extra = set(spec.train) - {*spec.near, *spec.far}
-    if extra:
+    if extra := set(spec.train) - {*spec.near, *spec.far}:
         raise InvalidInputError(f"train must name sets of near or far, got '{min(extra)}'.")
     if "exact" in spec.ratios and spec.source != "gaussian":
         raise InvalidInputError("ratios has 'exact', which only the source 'gaussian' knows.")
@@ -271,6 +266,5 @@ def _check_sets(spec: BenchmarkSpec) -> None:
             raise InvalidInputError("dumps must name the file of 'msp' and those of other scores for this source.")
         if spec.ratios:
             raise InvalidInputError("ratios must be [] for the source 'dumps': files of scores hold no features.")
-        missing = set(spec.score_names) - set(spec.dumps)
-        if missing:
+        if missing := set(spec.score_names) - set(spec.dumps):
             raise InvalidInputError(f"scores has '{min(missing)}', for which dumps names no file.")

@@ -124,7 +124,7 @@ class _Results:
         """Return the numbers of all OOD sets."""
         return labels, tuple(self.cell(name, method, rule, **options) for name in self.sets)
 
-    def across(self, ood_set: str, names: Iterable[str], columns: Sequence[Mapping[str, float]]) -> list[Line]:
+    def across(self, ood_set: str, names: Iterable[str], columns: Sequence[dict[str, Any]]) -> list[Line]:
         """Return the plug-in rules with some ratios on one OOD set, where alpha or pi varies over the columns."""
         return [
             ((ood_set, f"{word}, {name}"), tuple(self.cell(ood_set, name, rule, **column) for column in columns))
