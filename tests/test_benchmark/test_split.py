@@ -37,7 +37,7 @@ def test_learning_and_measured_rows_never_meet(id_, ood, id_train, ood_train, se
     parts = [None if p is None else hashes(*p) for p in (id_, ood, id_train, ood_train)]
     split = split_rows(SIZES, parts, "svhn", seed)
     from_id, from_ood = (parts[0] if parts[2] is None else parts[2]), (parts[1] if parts[3] is None else parts[3])
-    learning = np.concatenate([split.id_labelled, split.id_mixture])
+    learning = np.concatenate([split.id_labeled, split.id_mixture])
     content = set(from_id[learning].tolist()) | set(from_ood[split.ood_train].tolist())
     measured = set(parts[0][split.id_test].tolist()) | set(parts[1][split.ood_test].tolist())
     assert not content & measured
@@ -95,7 +95,7 @@ def test_real_pools_by_content(name):
     for ood_set in source.sets():
         pool = source.pool("", ood_set, 1)
         split = split_rows(spec, pool.hashes(), ood_set, 1)
-        learning = np.concatenate([split.id_labelled, split.id_mixture])
+        learning = np.concatenate([split.id_labeled, split.id_mixture])
         seen = np.concatenate([content_hash(pool.id_test[learning]), content_hash(pool.ood_test[split.ood_train])])
         measured = np.concatenate(
             [content_hash(pool.id_test[split.id_test]), content_hash(pool.ood_test[split.ood_test])]

@@ -86,7 +86,7 @@ def ratio_rows(pool: Pool | DumpPool, split: Split, method: str, pi: float | Non
             assert pi is not None
             m, n = mixture_sizes(pi, n_mixture, len(split.id_mixture), len(split.ood_train))
             other = _joined(pool.id_learning[split.id_mixture[:m]], pool.ood_learning[split.ood_train[:n]])
-        estimator = ratio.build().fit(pool.labelled(split), other)
+        estimator = ratio.build().fit(pool.labeled(split), other)
         prior = float(estimator.ood_prior_)
         log_g = Scores(*map(estimator.log_ratio, pool.scored(split)))
     g = Scores(*(np.exp(np.clip(values, -_LARGEST_LOG, _LARGEST_LOG)) for values in log_g))

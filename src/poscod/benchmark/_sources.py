@@ -55,9 +55,9 @@ class Pool(NamedTuple):
         id_train, ood_train = (p if p is None else content_hash(p) for p in (self.id_train, self.ood_train))
         return content_hash(self.id_test), content_hash(self.ood_test), id_train, ood_train
 
-    def labelled(self, split: Split) -> Activations:
-        """Return the labelled rows to learn from."""
-        return self.id_learning[split.id_labelled]
+    def labeled(self, split: Split) -> Activations:
+        """Return the labeled rows to learn from."""
+        return self.id_learning[split.id_labeled]
 
     def reference(self, split: Split) -> Activations:
         """Return ID rows that are not measured: those nothing was learned from, else those of the mixture; the measured ones at last."""
@@ -77,8 +77,8 @@ class Pool(NamedTuple):
         return self.ood_test if self.ood_train is None else self.ood_train
 
     def scores(self, name: str, split: Split) -> Scores:
-        """Score rows; what a score learns from is the bank or else the labelled rows."""
-        score = SCORES[name]().fit(self.labelled(split) if self.bank is None else self.bank)
+        """Score rows; what a score learns from is the bank or else the labeled rows."""
+        score = SCORES[name]().fit(self.labeled(split) if self.bank is None else self.bank)
         return Scores(*map(score, self.scored(split)))
 
     def scored(self, split: Split) -> tuple[Activations, Activations, Activations]:
@@ -149,7 +149,7 @@ class _Files(Source):
         places = self._places(fold, name)
         head = _read_head(places.pop("head"))
         parts: dict[str, Any] = {
-            part: place and _read(place, head, labelled=not part.startswith("ood")) for part, place in places.items()
+            part: place and _read(place, head, labeled=not part.startswith("ood")) for part, place in places.items()
         }
         return Pool(**parts)
 
@@ -262,9 +262,9 @@ def _read_head(path: Path | None) -> dict[str, Any]:
     return head
 
 
-def _read(path: Path, head: dict[str, Any], *, labelled: bool) -> Activations:
+def _read(path: Path, head: dict[str, Any], *, labeled: bool) -> Activations:
     """Read activations; labels of OOD rows belong to other classes and are left in the file."""
-    if labelled or path.suffix != ".npz":
+    if labeled or path.suffix != ".npz":
         rows = Activations.load(path)
     else:
         with np.load(path, allow_pickle=False) as file:

@@ -51,9 +51,9 @@ class BenchmarkSpec:
     folds : tuple of str, default=('',)
         Trained copies of the network; put ``{fold}`` where their files differ.
     bank : str, default=""
-        File of rows the classifier **was** trained on, on which scores are fitted as published; "" fits them on the labelled ID rows.
+        File of rows the classifier **was** trained on, on which scores are fitted as published; "" fits them on the labeled ID rows.
     id_test : str, default=""
-        File of labelled ID rows the classifier was **not** trained on.
+        File of labeled ID rows the classifier was **not** trained on.
     id_train : str, default=""
         File of further such ID rows that only the ratio learns from; "" cuts `id_test` at random.
     head : str, default=""

@@ -26,9 +26,9 @@ PoolHashes = tuple[Hashes, Hashes, Hashes | None, Hashes | None]
 class Split(NamedTuple):
     """Row numbers of one random split."""
 
-    # ID rows to learn from: labelled ones, and those that stand in the mixture. Of the dedicated file where there is one, else of
+    # ID rows to learn from: labeled ones, and those that stand in the mixture. Of the dedicated file where there is one, else of
     # the evaluation file.
-    id_labelled: Indices
+    id_labeled: Indices
     id_mixture: Indices
     # OOD rows to learn from, hidden in the mixture or clean.
     ood_train: Indices

@@ -193,7 +193,7 @@ def _clean(results: _Results) -> Table:
     body = [results.line((ratio, name), ratio, rule) for ratio in ratios for name, rule in rules.items()]
     if body:
         body.append(results.line(("-", "MSP alone"), "msp"))
-    note = "The ratio is learned from labelled OOD rows, which nobody has in practice. Tuned rows choose on the measured rows: a bound."
+    note = "The ratio is learned from labeled OOD rows, which nobody has in practice. Tuned rows choose on the measured rows: a bound."
     return results.table("clean", "Two scores with a clean likelihood ratio", note, ("ratio", "rule"), body)
 
 
