@@ -47,6 +47,32 @@ class Counts(NamedTuple):
     total_ood: float
     rounding: float
 
+    @property
+    def tpr(self) -> Floats:
+        """Share of ID accepted; NaN without ID rows."""
+        return _share(self.n_id, self.total_id)
+
+    @property
+    def fpr(self) -> Floats:
+        """Share of OOD accepted; NaN without OOD rows."""
+        return _share(self.n_ood, self.total_ood)
+
+    @property
+    def selective_risk(self) -> Floats:
+        """Mean loss of the accepted ID rows; NaN where no ID row is accepted."""
+        with np.errstate(invalid="ignore"):  # no loss over no rows
+            return self.loss / self.n_id
+
+    def scod_risk(self, alpha: float) -> Floats:
+        """SCOD risk at each threshold, as `ScodProblem.risk` has it, in place."""
+        if alpha == 1.0:
+            return self.fpr
+        risk = self.selective_risk
+        if alpha > 0.0:  # a term of weight zero may be undefined
+            risk *= 1.0 - alpha
+            risk += self.n_ood * (alpha / self.total_ood)
+        return risk
+
 
 class Ranking(NamedTuple):
     """The order of two samples on one score: everything that does not depend on losses and weights.
@@ -179,6 +205,11 @@ def required(total: float, share: Any, rounding: float = 1e-14) -> Any:
     ``np.linspace(0, 1, 101)[57]`` is larger than 0.57, and a running sum of n weights is off by up to n times 2.2e-16.
     """
     return share * total * (1.0 - rounding)
+
+
+def _share(part: NDArray[Any], total: float) -> Floats:
+    """Divide by a total that may be zero, where every share is undefined."""
+    return part / total if total > 0 else np.full(len(part), np.nan)
 
 
 def _order_into(target: Floats, score: Floats, with_rows: bool) -> Indices:

@@ -76,7 +76,7 @@ class CrossFit:
         return float(np.mean([fit.intercept for fit in self.fits]))
 
 
-def cross_fit(table: Table, l2: Floats, pi: float, offset: Floats, warm: CrossFit, *, max_iter: int = 100) -> CrossFit:
+def cross_fit(table: Table, l2: Floats, pi: float, offset: Floats, warm: CrossFit) -> CrossFit:
     """Fit one candidate on the rows outside each fold and score the fold."""
     columns = slice(warm.first, warm.first + len(l2))
     u = np.empty(len(offset))
@@ -96,8 +96,7 @@ def cross_fit(table: Table, l2: Floats, pi: float, offset: Floats, warm: CrossFi
             pi=pi,
             warm=Fit(theta, warm.fits[k].intercept, pi, np.inf),
             offset=known,
-            max_iter=max_iter,
-            tol=1e-4,
+            max_iter=100,
         )
         fits.append(fit)
         block = table.matrix[inside, columns]

@@ -8,7 +8,8 @@ row) and enters the fit twice, as OOD and as ID with those weights (M-step). ``l
 
 from __future__ import annotations
 
-from typing import Any, final
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,12 @@ from scipy.special import expit, logit
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from poscod._validation import Floats, check_choice, check_count, check_number
+from poscod._validation import Floats
 from poscod.exceptions import InvalidInputError
 from poscod.ratio._crossfit import Table, held_out_loss
 from poscod.ratio._prior import PRIORS, acceptance
 from poscod.ratio._ratio import Ratio
-from poscod.ratio._rows import Rows, content_folds, row_hash
+from poscod.ratio._rows import Rows, check_foldable, content_folds, row_hash
 from poscod.ratio._strong import recalibrate
 
 # Probabilities of trees reach 0 and 1; a log-ratio beyond +-14 is not learned from rows.
@@ -29,6 +30,7 @@ CLIP = 1e-6
 
 
 @final
+@dataclass(eq=False, repr=False)
 class EMRatio(Ratio):
     """Likelihood ratio by expectation-maximisation around a scikit-learn classifier.
 
@@ -70,22 +72,15 @@ class EMRatio(Ratio):
     True
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        ood_prior: float | None = None,
-        prior: str = "mean",
-        max_iter: int = 10,
-        n_folds: int = 5,
-        random_state: int = 0,
-    ) -> None:
-        self.estimator = estimator
-        self.ood_prior = ood_prior
-        self.prior = prior
-        self.max_iter = max_iter
-        self.n_folds = n_folds
-        self.random_state = random_state
+    min_iter: ClassVar[int] = 0
+    prior_ends: ClassVar[str] = "neither"
+    estimator: Any
+    _: KW_ONLY
+    ood_prior: float | None = None
+    prior: str = "mean"
+    max_iter: int = 10
+    n_folds: int = 5
+    random_state: int = 0
 
     def _check_parameters(self) -> None:
         if not hasattr(self.estimator, "predict_proba") or not has_fit_parameter(self.estimator, "sample_weight"):
@@ -93,19 +88,10 @@ class EMRatio(Ratio):
                 "estimator must have predict_proba and a fit that takes sample_weight, got "
                 f"{type(self.estimator).__name__}: e.g. HistGradientBoostingClassifier() or LogisticRegression()."
             )
-        if self.ood_prior is not None:
-            check_number(self.ood_prior, "ood_prior", 0.0, 1.0, closed="neither")
-        check_choice(self.prior, "prior", PRIORS)
-        check_count(self.max_iter, "max_iter", 0)
-        check_count(self.n_folds, "n_folds", 2)
-        check_count(self.random_state, "random_state", 0)
+        super()._check_parameters()
 
     def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
-        if min(len(rows_id), len(rows_u)) < 4 * self.n_folds:
-            raise InvalidInputError(
-                f"X_id and X_unlabeled must have at least {4 * self.n_folds} rows each to be cross-fitted in "
-                f"{self.n_folds} folds, got {len(rows_id)} and {len(rows_u)}: add rows."
-            )
+        check_foldable(rows_id, rows_u, self.n_folds, "add rows.")
         seed = self.random_state
         folds = content_folds(row_hash(rows_id.features, seed), row_hash(rows_u.features, seed), self.n_folds)
         fold = np.concatenate(folds)

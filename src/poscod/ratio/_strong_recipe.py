@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fit of the strong recipe: representation, gate, prior, search, recalibration, and what is kept of it.
 
-Convention: a `StrongRatio` maps rows to log g; `report` holds what a reader of the fit wants to know.
+Convention: a `StrongRatio` maps rows to log g, a `StrongFit` holds what a reader of the fit wants to know besides.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from poscod._validation import Floats
 from poscod.exceptions import warn_caller
 from poscod.ratio._crossfit import Table
 from poscod.ratio._design import Design, Scaler, fit_scaler
-from poscod.ratio._gate import gate_p_value, rows_to_notice
 from poscod.ratio._likelihood import Fit, fit_likelihood
-from poscod.ratio._prior import PRIORS, Acceptance, acceptance
+from poscod.ratio._prior import PRIORS, Acceptance, acceptance, gate_p_value, rows_to_notice
 from poscod.ratio._representation import Representation
 from poscod.ratio._rows import Rows, content_folds, number_copies, row_hash
 from poscod.ratio._strong import TILT, Blend, estimate_and_search, log_mean_exp, recalibrate
@@ -30,7 +29,6 @@ SEARCH_ROWS = 20000
 DISTINCT_SHARE, SHARED_SHARE = 0.5, 0.02
 SEARCH_NUMBERS = 4_000_000
 BLOCK_ROWS = 16384
-ID_ONLY = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,6 @@ class StrongFit:
     p_value: float
     acceptance: Acceptance
     weights: dict[str, float]
-    kappa: float
 
 
 class _Sample:
@@ -210,7 +207,7 @@ def fit_strong(
         if p_value > gate_level:
             _warn_closed(p_value, len(rows_id), len(rows_u))
             ratio = StrongRatio(representation, sample.scaler, TILT, np.zeros(table.matrix.shape[1]), -sample.log_norm)
-            return StrongFit(ratio, ID_ONLY, p_value, sample.acceptance(None), {"id_only": 1.0}, 1.0)
+            return StrongFit(ratio, 0.0, p_value, sample.acceptance(None), {"id_only": 1.0})
     kappa, shift = recalibrate(blend.u, table, share)
     curve = sample.acceptance(blend, kappa)
     if any(len(rest) for rest in sample.rest):
@@ -218,7 +215,7 @@ def fit_strong(
         blend, kappa, shift = sample.refit(blend, share), 1.0, 0.0
     intercept = kappa * blend.intercept + shift - table.log_odds_u - float(np.log(share))
     ratio = StrongRatio(representation, sample.scaler, kappa * blend.tilt, kappa * blend.theta, intercept)
-    return StrongFit(ratio, share, p_value, curve, blend.weights, kappa)
+    return StrongFit(ratio, share, p_value, curve, blend.weights)
 
 
 def _first_of_copies(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -240,8 +237,13 @@ def _warn_closed(p_value: float, n_id: int, n_u: int) -> None:
     # The first share that these rows could show, and the last one that they could not.
     k = next((i for i, pi in enumerate(shares[1:-1], 1) if rows_to_notice(pi) <= min(n_id, n_u)), len(shares) - 1)
     warn_caller(
-        f"X_unlabeled cannot be told from X_id (p = {p_value:.2f}), so log_ratio is the ID-only rule and ood_prior_ is 0: "
-        f"{min(n_id, n_u)} rows per side show at best an OOD share of {shares[k]:g}; a share of {shares[k - 1]:g} "
-        f"needs at least {rows_to_notice(shares[k - 1])} rows on both sides.",
-        NoOODEvidenceWarning,
+        NoOODEvidenceWarning(
+            "{X_unlabeled} cannot be told from {X_id} (p = {p_value:.2f}), so log_ratio is the ID-only rule and {ood_prior_} is 0: {rows} rows "
+            "per side show at best an OOD share of {share:g}; a share of {smaller:g} needs at least {needed} rows on both sides.",
+            p_value=p_value,
+            rows=min(n_id, n_u),
+            share=shares[k],
+            smaller=shares[k - 1],
+            needed=rows_to_notice(shares[k - 1]),
+        )
     )

@@ -20,7 +20,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from poscod._validation import Floats, check_choice, check_number, check_vector
 from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
-from poscod.metrics import Counts, ScodCurve, rank, required, scod_curve_of, scod_risk_of_counts, share
+from poscod.metrics import Counts, ScodCurve, rank, required, scod_curve_of
 from poscod.strategies._family import STRATEGIES, Pair, Setting, Strategy
 
 _BLOCK = 16  # settings per task: long enough to hide the hand-over, short enough to keep all cores busy to the end
@@ -353,10 +353,10 @@ def _minima(
         last = np.flatnonzero(np.append(is_end, True))
         ordered, loss, n_id, n_ood = ordered[last], loss[last], n_id[last], n_ood[last]
     counted = Counts(ordered, n_id, n_ood, loss, float(m), float(n), 0.0)
-    starts = _first_reaching(share(n_id, float(m)), floors)
+    starts = _first_reaching(counted.tpr, floors)
     minima = np.empty((len(alphas), len(floors)))
     for i, alpha in enumerate(alphas):
-        stretches = np.minimum.reduceat(scod_risk_of_counts(counted, alpha), starts)
+        stretches = np.minimum.reduceat(counted.scod_risk(alpha), starts)
         minima[i] = np.minimum.accumulate(stretches[::-1])[::-1]
     return minima
 
