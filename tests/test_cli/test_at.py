@@ -10,7 +10,6 @@ import pytest
 from poscod import POSCOD
 from test_cli._world import columns_of
 
-
 MOVES = {
     "alpha": (["--alpha", "0.2"], lambda m: m.at(alpha=0.2)),
     "tpr_min": (["--tpr-min", "0.8", "--alpha", "0.3"], lambda m: m.at(alpha=0.3, tpr_min=0.8)),

@@ -106,7 +106,7 @@ def list_notes(schema: Schema, labeled: Mapping[str, Column], unlabeled: Mapping
     return notes
 
 
-def share_notes(model: Any, held: float | int, n_labeled: int) -> list[str]:
+def share_notes(model: Any, held: float, n_labeled: int) -> list[str]:
     """Say what is doubtful about the estimated OOD share; more is checked by `poscod evaluate` on fresh traffic."""
     ratio = model.scorer_.ratio
     if ratio is None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from poscod.exceptions import InvalidInputError
-from poscod.persist import UntrustedTypesError
+from poscod.model import UntrustedTypesError
 from poscod.serve import DEFAULT_LOG, Settings, is_loopback, read_tokens
 from poscod.serve import run as serve
 
