@@ -227,7 +227,7 @@ def test_minus_one_marks_unlabelled_rows(model, data):
         np.vstack([X, U]), np.append(y, np.full(len(U), -1))
     )
     np.testing.assert_array_equal(marked.predict(fresh), model.predict(fresh))
-    with pytest.raises(InvalidInputError, match="use one of the two"):
+    with pytest.raises(InvalidInputError, match="leave those rows out"):
         clone(marked).fit(np.vstack([X, U]), np.append(y, np.full(len(U), -1)), X_unlabeled=U)
 
 
