@@ -20,14 +20,10 @@ from poscod._validation import Floats, check_number
 from poscod.activations import Activations
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError, PoscodWarning
-from poscod.metrics import Interval, binomial_interval
-from poscod.metrics._intervals import counted_loss_interval
+from poscod.metrics import Interval, binomial_interval, counted_loss_interval
 from poscod.model._rows import n_rows, take
 from poscod.problem import ScodProblem
-from poscod.ratio import PRIORS, diagnose
-from poscod.ratio._diagnose import Diagnosis
-from poscod.ratio._gate import prior_interval
-from poscod.ratio._prior import Acceptance, acceptance
+from poscod.ratio import PRIORS, Acceptance, Diagnosis, acceptance, diagnose, prior_interval
 from poscod.rule import Rule
 from poscod.selector import Calibration, UnlabeledFPR, unlabeled_fpr
 

@@ -16,9 +16,8 @@ from poscod._validation import Floats
 from poscod.exceptions import warn_caller
 from poscod.ratio._crossfit import Table
 from poscod.ratio._design import Design, Scaler, fit_scaler
-from poscod.ratio._gate import gate_p_value, rows_to_notice
 from poscod.ratio._likelihood import Fit, fit_likelihood
-from poscod.ratio._prior import PRIORS, Acceptance, acceptance
+from poscod.ratio._prior import PRIORS, Acceptance, acceptance, gate_p_value, rows_to_notice
 from poscod.ratio._representation import Representation
 from poscod.ratio._rows import Rows, content_folds, number_copies, row_hash
 from poscod.ratio._strong import TILT, Blend, estimate_and_search, log_mean_exp, recalibrate
