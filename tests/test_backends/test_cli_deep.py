@@ -62,10 +62,16 @@ def test_onnx_network_over_a_folder(folder, capsys):
     assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert answer["accuracy"] == pytest.approx((found.logits.argmax(axis=1) == found.labels).mean())
     assert found.weight.shape == (3, 3)
-    code, out, _ = shell(capsys, *words, "--labels", "ood", "--resize", "5", "--crop", "4")
+    code, out, _ = shell(
+        capsys, *words, "--labels", "ood", "--resize", "5", "--crop", "4", "--jobs", "1", "--batch-size", "4"
+    )
     assert code == 0
     assert "6 rows: 3 features, 3 logits." in out
     assert Activations.load(folder / "a.npz").labels.tolist() == [-1] * 6
+    assert shell(capsys, *words, "--workers", "3")[0] == 0  # the old name of --jobs
+    code, _, err = shell(capsys, *words, "--jobs", "0")
+    assert code == 2
+    assert "--jobs must be at least 1" in err
 
 
 NO_TORCH = """

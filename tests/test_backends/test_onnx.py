@@ -278,7 +278,7 @@ def test_what_cannot_be_exported_says_what_to_use(table, rows):
         )
     taken = network()
     taken.graph.node[1].output[0] = taken.graph.node[2].input[0] = "risk"
-    with pytest.raises(InvalidInputError, match="already has a value called 'risk'"):
+    with pytest.raises(InvalidInputError, match=r"could not be joined with the rule .*overlapping.*risk"):
         export_rule(model, backbone=taken)
 
 

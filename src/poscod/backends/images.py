@@ -8,6 +8,7 @@ A label is a class index; -1 is an OOD or unlabelled image.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -174,25 +175,17 @@ class Images:
 def _read_list(source: Path, root: str | os.PathLike[str] | None) -> tuple[list[Path], Any]:
     """Read paths and labels, None where no line has one."""
     folder = source.parent if root is None else Path(root)
-    paths: list[Path] = []
-    labels: list[int] = []
-    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        name, _, label = line.strip().rpartition(" ")
-        whole = label.removeprefix("-").isdecimal() and bool(name)
-        if whole and int(label) < -1:
-            raise InvalidInputError(f"{source}, line {number}: a label must be a class index or -1, got {label}.")
-        if paths and whole != bool(labels):
-            raise InvalidInputError(
-                f"{source}, line {number}: all lines must end in a label, or none, got '{line.strip()}'."
-            )
-        paths.append(folder / (name.strip() if whole else line.strip()))
-        if whole:
-            labels.append(int(label))
-    if not paths:
+    lines = [line.strip() for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not lines:
         raise InvalidInputError(f"{source} must name at least one image, got an empty list.")
-    return paths, np.array(labels, dtype=np.int64) if labels else None
+    pairs = [re.fullmatch(r"(.*\S) +(-1|\d+)", line) for line in lines]
+    if not any(pairs):
+        return [folder / line for line in lines], None
+    if not all(pairs):
+        raise InvalidInputError(
+            f"{source}: all lines must end in a label, a class index or -1, or none, got '{lines[pairs.index(None)]}'."
+        )
+    return [folder / pair[1] for pair in pairs if pair], np.array([int(pair[2]) for pair in pairs if pair])
 
 
 def open_images(

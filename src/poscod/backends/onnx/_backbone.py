@@ -126,10 +126,6 @@ def behind(front: Any, rule: Any, features: str | None, logits: str | None, inpu
                 allowed=names(wanted),
             )
     outputs = [out.name for out in rule.graph.output]
-    if taken := {name for node in exposed.graph.node for name in node.output} & set(outputs):
-        raise InvalidInputError(
-            f"backbone already has a value called '{min(taken)}': rename it, the rule's output has that name."
-        )
     pairs = [(getattr(ends, name), name) for name in inputs]
     try:
         merged = onnx.compose.merge_models(exposed, rule, io_map=pairs, outputs=outputs)

@@ -24,7 +24,7 @@ from poscod.backends.onnx._classifier import classifier_logits
 from poscod.backends.onnx._graph import REALS, Graph
 from poscod.backends.onnx._ratio import log_ratio
 from poscod.backends.onnx._risk import answer
-from poscod.decision import _MAIN_SHARE, REASONS, TANGENT_AT
+from poscod.decision import MAIN_SHARE, REASONS, TANGENT_AT
 from poscod.exceptions import InvalidInputError
 from poscod.model import POSCOD
 from poscod.rule import Rule
@@ -124,8 +124,8 @@ def _decide(graph: Graph, rule: Rule, risk: str, log_ratio: str) -> None:
     score, part = _score(graph, risk, log_ratio, rule.slope)
     accept = graph("LessOrEqual", score, graph.real(rule.threshold), name="accept")
     index = {name: graph.constant(place, "int64") for place, name in enumerate(REASONS)}
-    ambiguous = graph("GreaterOrEqual", part, graph("Mul", score, graph.real(_MAIN_SHARE)))
-    unfamiliar = graph("LessOrEqual", part, graph("Mul", score, graph.real(1.0 - _MAIN_SHARE)))
+    ambiguous = graph("GreaterOrEqual", part, graph("Mul", score, graph.real(MAIN_SHARE)))
+    unfamiliar = graph("LessOrEqual", part, graph("Mul", score, graph.real(1.0 - MAIN_SHARE)))
     chosen = graph("Where", unfamiliar, index["unfamiliar"], index["both"])
     chosen = graph("Where", ambiguous, index["ambiguous"], chosen)
     graph("Where", accept, index["accepted"], chosen, name="reason")

@@ -17,7 +17,7 @@ from poscod.backends.torch._network_ratio import NetworkRatio  # noqa: E402
 from poscod.backends.torch._odin import odin  # noqa: E402
 from poscod.backends.torch._resnet import NETWORKS as NETWORKS  # noqa: E402
 from poscod.backends.torch._resnet import build_network  # noqa: E402
-from poscod.backends.torch._weights import load_weights  # noqa: E402
+from poscod.backends.torch._weights import load_weights as load_weights  # noqa: E402
 
 __all__ = [
     "CorrectedSigmoidLoss",
@@ -25,6 +25,5 @@ __all__ = [
     "build_network",
     "extract",
     "fit_ratio",
-    "load_weights",
     "odin",
 ]

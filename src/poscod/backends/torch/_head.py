@@ -77,7 +77,7 @@ def closed_form(features: Sides, held: Sides, pi_u: float, ood_prior: float | No
             warnings.simplefilter("ignore", PoscodWarning)  # held-out rows judge what the warnings are about
             fit = CorrectedSigmoid(recipe="paper", l2=l2, ood_prior=ood_prior).fit(*features)
             if l2 > 0.0 and ood_prior is None:
-                apart = estimate_prior(*(fit.log_ratio(side) for side in held))
+                apart = estimate_prior(fit.log_ratio(held[0]), fit.log_ratio(held[1]))
                 fit = CorrectedSigmoid(recipe="paper", l2=l2, ood_prior=float(np.clip(apart, *INSIDE))).fit(*features)
         fits.append(fit)
         losses.append(held_out_losses(fit, held, pi_u))

@@ -14,6 +14,7 @@ import torch
 
 from poscod._validation import nearest
 from poscod.exceptions import InvalidInputError
+from poscod.model import listed
 
 Tensor = torch.Tensor
 
@@ -147,8 +148,7 @@ class LastLayer:
         return given, made
 
     def _listed(self) -> str:
-        names = [f"'{name}'" for name in self.linear]
-        return ", ".join(names[-8:]) or "none"
+        return listed(self.linear[-8:]) or "none"
 
 
 def logits_of(output: Any, where: str = "the output") -> list[tuple[str, Tensor]]:

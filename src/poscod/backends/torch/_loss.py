@@ -19,10 +19,6 @@ from poscod.exceptions import InvalidInputError
 Tensor = torch.Tensor
 
 
-def _plain(loss: Tensor, unlabeled: Tensor, pi_u: float) -> Tensor:
-    return loss.mean()
-
-
 def _stratified(loss: Tensor, unlabeled: Tensor, pi_u: float) -> Tensor:
     sides = loss[~unlabeled], loss[unlabeled]
     if not all(side.numel() for side in sides):
@@ -33,7 +29,7 @@ def _stratified(loss: Tensor, unlabeled: Tensor, pi_u: float) -> Tensor:
 
 
 REDUCTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
-    "mean": _plain,
+    "mean": lambda loss, unlabeled, pi_u: loss.mean(),
     "stratified": _stratified,
     "none": lambda loss, unlabeled, pi_u: loss,
 }

@@ -17,6 +17,7 @@ import torch
 from poscod._optional import require
 from poscod.backends._reason import reason
 from poscod.exceptions import InvalidInputError
+from poscod.model import listed
 
 INSIDE = ("state_dict", "model_state_dict", "model", "net", "network", "weights")
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.", "backbone.")
@@ -47,10 +48,10 @@ def load_weights(model: torch.nn.Module, path: str | os.PathLike[str]) -> torch.
         ) from None
     # Counters of BatchNorm came later than many checkpoints, and nothing depends on them in evaluation.
     missing = [name for name in unmatched.missing_keys if not name.endswith("num_batches_tracked")]
-    wrong = [_list("lacks", missing), _list("holds unknown", unmatched.unexpected_keys)]
-    if any(wrong):
+    if missing or unmatched.unexpected_keys:
         raise InvalidInputError(
-            f"{path} does not fit this network: {'; '.join(filter(None, wrong))}. Build the network the checkpoint was made with."
+            f"{path} does not fit this network: lacks {listed(missing, LISTED) or 'nothing'}, holds unknown "
+            f"{listed(unmatched.unexpected_keys, LISTED) or 'nothing'}. Build the network the checkpoint was made with."
         )
     return model
 
@@ -82,10 +83,3 @@ def _without_prefix(state: dict[str, torch.Tensor], wanted: Mapping[str, Any]) -
         if all(name.startswith(prefix) for name in state) and not all(name.startswith(prefix) for name in wanted):
             state = {name.removeprefix(prefix): value for name, value in state.items()}
     return state
-
-
-def _list(verb: str, names: list[str]) -> str:
-    if not names:
-        return ""
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"{verb} {', '.join(repr(name) for name in names[:LISTED])}{more}"
