@@ -249,12 +249,12 @@ BAD = {
     "NaN": (
         lambda f: write_table(f / "labeled.csv", spoiled("labeled", "größe", 17, np.nan)),
         FIT,
-        "column 'größe' of labeled.csv has one gap .it is at row 18.: fill it in all tables, or leave .* with --exclude 'größe'",
+        "column 'größe' of labeled.csv must hold finite numbers, got a gap at row 18: fill .* in all tables, or leave .* --exclude 'größe'",
     ),
     "several gaps": (
         _write("unlabeled", width=np.where(np.arange(SIZES["unlabeled"]) % 9 == 4, np.nan, 1.0)),
         FIT,
-        "column 'width' of unlabeled.csv has 27 gaps .first at row 5.: fill them in all tables",
+        "column 'width' of unlabeled.csv must hold finite numbers, got 27 gaps, the first at row 5: fill or drop",
     ),
     "too few rows for the ratio": (
         lambda f: write_table(f / "labeled.csv", {k: v[:60] for k, v in table("labeled").items()}),
@@ -349,7 +349,7 @@ BAD = {
     "NaN in the last block": (
         lambda f: write_table(f / "ood.csv", spoiled("ood", "width", 99, np.nan)),
         PREDICT,
-        "a gap or NaN at row 100",
+        "a gap at row 100",
     ),
     "columns that would stand twice": (
         _write("ood", label=np.zeros(SIZES["ood"])),

@@ -233,9 +233,7 @@ def test_what_is_wrong_is_said(shell, model_file, tables, tmp_path):
     ]
     labeled = columns_of("labeled")
     model = POSCOD(random_state=0, ratio=POSCOD.load(model_file).ratio)
-    model.fit(rows_of("labeled"), labeled["animal"], X_unlabeled=rows_of("unlabeled")).save(
-        tmp_path / "plain.poscod"
-    )
+    model.fit(rows_of("labeled"), labeled["animal"], X_unlabeled=rows_of("unlabeled")).save(tmp_path / "plain.poscod")
     write_table(tmp_path / "plain.csv", {name: columns_of("test")[name] for name in ("größe", "width", "animal")})
     cases["does not say which column holds the class"] = [
         "evaluate",

@@ -7,15 +7,15 @@ import re
 import numpy as np
 import pytest
 
-from poscod.cli._notes import SEPARATES, column_notes, sample_columns
+from poscod.cli._notes import SEPARATES, _some, column_notes
 from test_cli._world import WORLD, columns_of, write_table
 
 USED = ("größe", "width", "animal")
 FAST = ["--ratio", "paper"]
 
 
-def sampled(**columns):
-    return sample_columns(columns, columns)
+def noted(known, traffic):
+    return column_notes(known, traffic, known)
 
 
 @pytest.fixture
@@ -52,8 +52,9 @@ def test_a_row_number_that_goes_on_is_named(notes):
 
 
 def test_a_row_number_that_begins_again_is_named():
-    known, traffic = sampled(**{"my id": np.arange(480), "b": np.arange(480) % 7}), sampled(**{"my id": np.arange(240)})
-    assert column_notes(known, traffic) == [
+    known = {"my id": np.arange(480), "b": np.arange(480) % 7, "one": np.ones(480)}
+    traffic = {"my id": np.arange(240), "b": np.arange(240) % 7, "one": np.ones(240)}
+    assert noted(known, traffic) == [
         "column 'my id' counts the rows of both tables: a row number? --row-id 'my id' or --exclude 'my id' leaves it out."
     ]
 
@@ -64,27 +65,24 @@ def test_strangers_alone_do_not_make_a_column_suspicious():
     known, m = rng.normal(0.0, 1.0, 1000), 500
     for pi in (0.3, 0.9):
         traffic = np.where(np.arange(m) < pi * m, rng.uniform(10.0, 11.0, m), rng.normal(0.0, 1.0, m))
-        assert column_notes(sampled(x=known), sampled(x=traffic)) == []
+        assert noted({"x": known}, {"x": traffic}) == []
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_column_that_separates_nearly_is_named(sign):
     rng = np.random.default_rng(1)
     for shift, expected in ((4.0, True), (2.0, False)):
-        found = column_notes(sampled(t=sign * rng.normal(0, 1, 2000)), sampled(t=sign * rng.normal(shift, 1, 2000)))
+        found = noted({"t": sign * rng.normal(0, 1, 2000)}, {"t": sign * rng.normal(shift, 1, 2000)})
         assert bool(found) == expected
     # Phi(4 / sqrt(2)) = 0.9977 and Phi(2 / sqrt(2)) = 0.9214 are on either side.
     assert 0.9214 < SEPARATES < 0.9977
 
 
 def test_many_rows_are_sampled_with_their_ends():
-    values = np.random.default_rng(2).permutation(30_001).astype(float)
-    (some,) = sampled(x=values).values()
-    assert len(some.values) < 12_000
-    assert (some.values.min(), some.values.max(), some.counts) == (0.0, 30_000.0, False)
-    assert sampled(x=np.arange(30_001))["x"].counts
-    assert not sampled(x=np.ones(50))["x"].counts
-    assert sampled(matrix=np.ones((50, 2))) == {}
+    some = _some(np.random.default_rng(2).permutation(30_001).astype(float))
+    assert len(some) < 12_000
+    assert (some.min(), some.max()) == (0.0, 30_000.0)
+    assert noted({"matrix": np.zeros((50, 2))}, {"matrix": np.ones((50, 2))}) == []
 
 
 def test_nearly_all_strangers_is_said(notes):

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from poscod.activations import _map_npy
 from poscod.cli._arrow import sentences
-from poscod.cli._columns import Column, Table, arrow, to_arrow, to_numpy
+from poscod.cli._columns import Column, Table, arrow, arrow_kind, to_arrow, to_numpy
 from poscod.exceptions import InvalidInputError
 
-_KIND_OF_DTYPE = {"b": "bool", "U": "text", "f": "number", "i": "number", "u": "number"}
+_PARTS = ("features", "logits", "weight", "bias")
 
 
 class ArrayTable(Table):
@@ -32,31 +32,23 @@ class ArrayTable(Table):
 
     def __init__(self, path: Path, arrays: dict[str, NDArray[Any]]) -> None:
         self._arrays = arrays
+        rows, first = 0, next(iter(arrays), "")
         for name, array in arrays.items():
             if array.ndim not in (1, 2):
                 raise InvalidInputError(
                     f"the array '{name}' of {path} must have one or two dimensions, got shape {array.shape}."
                 )
-        sizes = {name: len(array) for name, array in arrays.items()}
-        first = next(iter(sizes), "")
-        for name, size in sizes.items():
-            if size != sizes[first]:
+            if len(array) != (rows := len(arrays[first])):
                 raise InvalidInputError(
-                    f"the arrays of {path} must have one length, got {sizes[first]} rows in '{first}' and {size} in '{name}'."
+                    f"the arrays of {path} must have one length, got {rows} rows in '{first}' and {len(array)} in '{name}'."
                 )
-        super().__init__(path, [_column(name, array) for name, array in arrays.items()], sizes.get(first, 0))
+        kinds = {name: arrow_kind(to_arrow(array[:0], name).type) for name, array in arrays.items()}
+        super().__init__(path, [Column(name, *kind) for name, kind in kinds.items()], rows)
 
     def _batches(self, rows: int, names: list[str]) -> Iterator[Any]:
         for start in range(0, self.n_rows or 0, rows):
             columns = [to_arrow(self._arrays[name][start : start + rows], name) for name in names]
             yield arrow().RecordBatch.from_arrays(columns, names)
-
-
-def _column(name: str, array: NDArray[Any]) -> Column:
-    kind = _KIND_OF_DTYPE.get(array.dtype.kind, "other")
-    if array.ndim == 2:
-        return Column(name, "matrix" if kind in ("number", "bool") else "other", array.shape[1])
-    return Column(name, kind)
 
 
 def open_npz(path: Path, files: list[Path], whole: bool) -> Table:
@@ -82,13 +74,9 @@ def open_npz(path: Path, files: list[Path], whole: bool) -> Table:
 
 def _without_head(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Leave out the last layer of a network, which `poscod extract` keeps beside the rows: it is not a column."""
-    parts = [arrays[name] for name in ("features", "logits", "weight", "bias") if name in arrays]
-    if [part.ndim for part in parts] != [2, 2, 2, 1]:
-        return arrays
-    features, logits, weight, bias = parts
-    if weight.shape != (logits.shape[1], features.shape[1]) or bias.shape != weight.shape[:1]:
-        return arrays
-    return {name: array for name, array in arrays.items() if name not in ("weight", "bias")}
+    features, logits, weight, bias = (arrays[name].shape if name in arrays else () for name in _PARTS)
+    head = len(features) == len(logits) == 2 and (weight, bias) == ((logits[1], features[1]), (logits[1],))
+    return {name: array for name, array in arrays.items() if not head or name not in ("weight", "bias")}
 
 
 def open_npy(path: Path, files: list[Path], whole: bool) -> Table:

@@ -28,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_options(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="model file to write, e.g. other.poscod")
-    what = parser.add_argument_group("what is asked")
-    what.add_argument("--alpha", type=float, help="relative cost of accepting an OOD input, 0 to 1 (default: as it is)")
-    what.add_argument("--tpr-min", type=float, help="share of ID inputs that must be accepted (default: as it is)")
-    what.add_argument("--loss", metavar="LOSS", help="as in `poscod fit` (default: as it is)")
+    what = parser.add_argument_group("what is asked (default: as it is)")
+    what.add_argument("--alpha", type=float, help="relative cost of accepting an OOD input, 0 to 1")
+    what.add_argument("--tpr-min", type=float, help="share of ID inputs that must be accepted")
+    what.add_argument("--loss", help="as in `poscod fit`")
     other = what.add_mutually_exclusive_group()
     other.add_argument("--budget", type=float, metavar="SHARE", help="share of the traffic to reject, e.g. 0.02")
     other.add_argument(
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="K",
-        help="number of rules you compare on the traffic before you take one: a guarantee then holds for all of them (default: 1)",
+        help="rules that you compare on the traffic before you take one: a guarantee then holds for all of them",
     )
     add_output_options(parser)
 

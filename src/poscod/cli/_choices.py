@@ -6,12 +6,15 @@ Convention: one mapping per family; a name that is not in it is refused with the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.naive_bayes import GaussianNB
 
 from poscod._validation import check_choice
 from poscod.cli._tables import open_table
@@ -20,45 +23,17 @@ from poscod.model import listed
 from poscod.problem import LOSSES
 from poscod.ratio import CorrectedSigmoid
 
-
-def _boosting() -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(random_state=0)
-
-
-def _forest() -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(n_estimators=200, min_samples_leaf=2, random_state=0)
-
-
-def _lda() -> Any:
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-
-    return LinearDiscriminantAnalysis()
-
-
-def _naive_bayes() -> Any:
-    from sklearn.naive_bayes import GaussianNB
-
-    return GaussianNB()
-
-
-CLASSIFIERS: dict[str, Callable[[], Any]] = {
-    "logistic": lambda: None,  # the estimator's own default: scaled columns, then logistic regression
-    "boosting": _boosting,
-    "forest": _forest,
-    "lda": _lda,
-    "naive_bayes": _naive_bayes,
+CLASSIFIERS: dict[str, Any] = {
+    "logistic": None,  # the estimator's own default: scaled columns, then logistic regression
+    "boosting": HistGradientBoostingClassifier(random_state=0),
+    "forest": RandomForestClassifier(n_estimators=200, min_samples_leaf=2, random_state=0),
+    "lda": LinearDiscriminantAnalysis(),
+    "naive_bayes": GaussianNB(),
 }
-"""Name of a classifier to a function that makes it."""
+"""Name of a classifier to what is fitted."""
 
-RATIOS: dict[str, Callable[[], Any]] = {
-    "strong": CorrectedSigmoid,
-    "paper": lambda: CorrectedSigmoid("paper", l2="cv"),
-}
-"""Name of a ratio to a function that makes it: the best default, and the fast one."""
+RATIOS: dict[str, Any] = {"strong": CorrectedSigmoid(), "paper": CorrectedSigmoid("paper", l2="cv")}
+"""Name of a ratio to what is fitted: the best default, and the fast one."""
 
 
 def ratio_name(text: str) -> str:

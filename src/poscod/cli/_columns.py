@@ -8,6 +8,7 @@ only passed on loses nothing; ``block[name]`` is a numpy array. Gaps among numbe
 from __future__ import annotations
 
 import fnmatch
+import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,15 +21,6 @@ from poscod._validation import nearest
 from poscod.exceptions import InvalidInputError
 from poscod.model import listed
 
-KINDS: dict[str, str] = {
-    "number": "one number per row",
-    "bool": "true or false",
-    "text": "one text per row",
-    "matrix": "a list of numbers per row, all of one length",
-    "other": "anything else, such as dates: passed on as it is",
-}
-"""Kinds of columns and what they hold."""
-
 
 def arrow(module: str = "pyarrow") -> Any:
     """Return pyarrow or one of its modules, or say how to install it."""
@@ -36,7 +28,10 @@ def arrow(module: str = "pyarrow") -> Any:
 
 
 class Column(NamedTuple):
-    """One column of a table: its kind, the length of its lists where the file says so, and where texts begin after numbers."""
+    """One column of a table: its kind, the length of its lists where the file says so, and where texts begin after numbers.
+
+    Kinds are "number", "bool", "text", "matrix" (a list of numbers per row) and "other" (such as dates: passed on as it is).
+    """
 
     name: str
     kind: str
@@ -78,10 +73,12 @@ class Block(Mapping[str, NDArray[Any]]):
         if values.dtype.kind not in "fiub":
             raise InvalidInputError(f"{self._what(name)} must hold numbers, got {_first_text(values, self.start)}.")
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            first = np.argwhere(~np.isfinite(values))[0]
-            got = "a gap or NaN" if np.isnan(values[tuple(first)]) else f"{values[tuple(first)]}"
+            bad, gaps = np.argwhere(~np.isfinite(values)), int(np.isnan(values).sum())
+            first = values[tuple(bad[0])]
+            got = f"{first}" if np.isinf(first) else "a gap" if gaps == 1 else f"{gaps:,} gaps, the first"
             raise InvalidInputError(
-                f"{self._what(name)} must hold finite numbers, got {got} at row {self.start + first[0] + 1}: drop or impute such rows."
+                f"{self._what(name)} must hold finite numbers, got {got} at row {self.start + bad[0][0] + 1}: fill or drop such rows in all "
+                f"tables, or leave the column out with `poscod fit --exclude {shlex.quote(name)}`."
             )
         return values
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """See the method work on real data: a classifier that knows the digits 0 to 5 is sent all ten, and learns when not to answer.
 
-Writes a report to open in a browser, the saved model, a picture, and the tables, to try the other commands on.
+Writes a report to open in a browser, the saved model, and the tables, to try the other commands on.
 
 Convention: the data are embedded in scikit-learn; everything is measured on rows that nothing was fitted on.
 """
@@ -19,14 +19,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poscod import report
-from poscod._files import replacing
 from poscod.cli._console import Console, add_output_options, percent
-from poscod.cli._picture import draw_plane
 from poscod.cli._rules import compare_rules, rules_table
 from poscod.cli._tables import TableWriter
 from poscod.datasets import OpenDigits, load_open_digits
 from poscod.exceptions import InvalidInputError
-from poscod.model import POSCOD, Sample, Schema, read_sample
+from poscod.model import POSCOD, Schema, read_sample
 
 EXAMPLES = ("poscod demo", "poscod demo -o somewhere && open somewhere/report.html")
 
@@ -36,9 +34,7 @@ COLUMNS = tuple(f"pixel_{i:02d}" for i in range(64))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "-o", "--output", default="demo-output", metavar="FOLDER", help="folder to write to (default: demo-output)"
-    )
+    parser.add_argument("-o", "--output", default="demo-output", metavar="FOLDER", help="folder to write to")
     add_output_options(parser)
 
 
@@ -56,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         rules = [row for row in compare_rules(sample) if row["rule"] != "ratio"]
     folder.mkdir(parents=True, exist_ok=True)
     with console.working("writing"):
-        files = write_files(folder, model, digits, sample)
+        files = write_files(folder, model, digits)
     prior = model.calibration_.ood_prior
     low, high = model.scorer_.ratio.ood_prior_interval(0.9)
     own, free = rules[-1], rules[-1]["label_free"]["fpr"]
@@ -100,8 +96,8 @@ def fit_digits(digits: OpenDigits) -> POSCOD:
     return model.with_schema(Schema(COLUMNS, target="digit", n_features=len(COLUMNS)))
 
 
-def write_files(folder: Path, model: POSCOD, digits: OpenDigits, sample: Sample) -> list[Path]:
-    """Write report, model, picture and tables; the report comes first in the list."""
+def write_files(folder: Path, model: POSCOD, digits: OpenDigits) -> list[Path]:
+    """Write report, model and tables; the report comes first in the list."""
     summary = report.summarise(
         model,
         X=digits.test,
@@ -113,9 +109,6 @@ def write_files(folder: Path, model: POSCOD, digits: OpenDigits, sample: Sample)
     )
     report.write(summary, folder / "report.html")
     model.save(folder / "model.poscod")
-    picture = draw_plane(sample.known, sample.loss > 0, sample.groups["ood"], model.rule_)
-    with replacing(folder / "plane.svg") as svg:
-        svg.write(picture.encode())
     new = np.concatenate([digits.test[:50], digits.ood[:50]])
     tables: dict[str, tuple[NDArray[Any], NDArray[Any] | None]] = {
         "labeled.csv": (digits.labelled, digits.y_labelled),
@@ -129,4 +122,4 @@ def write_files(folder: Path, model: POSCOD, digits: OpenDigits, sample: Sample)
         with TableWriter(folder / name) as file:
             target = {} if labels is None else {"digit": labels}
             file.write({**target, **dict(zip(COLUMNS, pixels.T, strict=True))})
-    return [folder / name for name in ("report.html", "model.poscod", "plane.svg", *tables)]
+    return [folder / name for name in ("report.html", "model.poscod", *tables)]

@@ -11,7 +11,6 @@ Convention: intervals are in brackets; the document of --json and of -o FILE.jso
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from poscod._files import replacing
 from poscod._json import plain
-from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._console import Console, add_output_options, json_text, percent
 from poscod.cli._engine import add_engine_options, evaluate_on_dask, on_dask, open_cluster
 from poscod.cli._fresh import add_fresh_options, files_of, read_fresh
 from poscod.cli._models import add_model_options, load_model
@@ -148,7 +147,7 @@ def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Sample
 def _write(path: Path, document: dict[str, Any], rules: list[dict[str, Any]]) -> None:
     if path.suffix.lower() == ".json":
         with replacing(path) as file:
-            file.write((json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode())
+            file.write(json_text(document, indent=1).encode())
         return
     lines = long_table(rules)
     with TableWriter(path) as table:

@@ -10,11 +10,9 @@ Convention: columns are chosen by `poscod.cli._inputs`; everything else is an ar
 from __future__ import annotations
 
 import argparse
-import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,14 +20,14 @@ from numpy.typing import NDArray
 
 from poscod._validation import check_choice
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, ratio_name, reject_label_of
-from poscod.cli._columns import Block, Column, Table
+from poscod.cli._columns import Column, Table
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import add_input_options, choose_schema, labels_of, measured, rows_of
 from poscod.cli._models import trust_options
 from poscod.cli._names import NAMES
-from poscod.cli._notes import Sampled, column_notes, list_notes, sample_columns, share_notes
-from poscod.cli._tables import check_output, open_table
+from poscod.cli._notes import column_notes, list_notes, share_notes
+from poscod.cli._tables import check_output, open_table, same_file
 from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.model import POSCOD, Schema, listed
 
@@ -48,25 +46,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="model file to write, e.g. model.poscod")
     add_input_options(parser)
     what = parser.add_argument_group("what is asked")
-    what.add_argument(
-        "--alpha", type=float, default=0.5, help="relative cost of accepting an OOD input, 0 to 1 (default: 0.5)"
-    )
-    what.add_argument(
-        "--tpr-min", type=float, default=0.95, help="share of ID inputs that must be accepted (default: 0.95)"
-    )
+    what.add_argument("--alpha", type=float, default=0.5, help="relative cost of accepting an OOD input, 0 to 1")
+    what.add_argument("--tpr-min", type=float, default=0.95, help="share of ID inputs that must be accepted")
     what.add_argument(
         "--loss",
         default="zero_one",
-        metavar="LOSS",
         help="zero_one, absolute (ordered classes), or a CSV file with one named column and one row per class: row = truth, "
-        "column = answer (default: zero_one)",
+        "column = answer",
     )
     what.add_argument(
         "--threshold",
         default="empirical",
-        help="empirical: tpr-min on average; guaranteed: at least tpr-min with probability 1 - delta (default: empirical)",
+        help="empirical: tpr-min on average; guaranteed: at least tpr-min with probability 1 - delta",
     )
-    what.add_argument("--delta", type=float, default=0.05, help="error probability of a guarantee (default: 0.05)")
+    what.add_argument("--delta", type=float, default=0.05, help="error probability of a guarantee")
     what.add_argument(
         "--reject-label",
         metavar="LABEL",
@@ -74,24 +67,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how = parser.add_argument_group("how it is learned")
     how.add_argument(
-        "--classifier",
-        default="logistic",
-        help=f"one of {', '.join(CLASSIFIERS)} (default: logistic, on scaled columns)",
+        "--classifier", default="logistic", help=f"one of {', '.join(CLASSIFIERS)}; logistic scales columns"
     )
     how.add_argument(
         "--ratio",
         type=ratio_name,
         default="strong",
-        help="strong: best; paper: the paper's log-linear ratio, which decides many times faster (default: strong)",
+        help="strong: best; paper: the paper's log-linear ratio, which decides many times faster",
     )
     how.add_argument(
         "--calibration",
         type=_number,
         default=0.5,
         metavar="SHARE",
-        help="share of labeled rows kept from the classifier, or a number of folds (default: 0.5)",
+        help="share of labeled rows kept from the classifier, or a number of folds",
     )
-    how.add_argument("--seed", type=_seed, default=0, help="seed of the random splits (default: 0)")
+    how.add_argument("--seed", type=_seed, default=0, help="seed of the random splits")
     add_engine_options(parser, sample=True)
     add_output_options(parser)
 
@@ -111,14 +102,13 @@ class Fitted(NamedTuple):
 def run(args: argparse.Namespace) -> None:
     """Fit and save a model."""
     console = Console.of(args)
-    files = Path(args.labeled), Path(args.unlabeled)
-    check_output(args.output, files)
-    if all(file.exists() for file in files) and files[0].samefile(files[1]):
+    check_output(args.output, [args.labeled, args.unlabeled])
+    if same_file(args.labeled, args.unlabeled):
         raise InvalidInputError(
             f"{args.unlabeled} is given as labeled and as unlabeled: the unlabeled rows must be traffic of their own."
         )
-    classifier = check_choice(args.classifier, "--classifier", CLASSIFIERS)()
-    ratio = check_choice(args.ratio, "--ratio", RATIOS)()
+    classifier = check_choice(args.classifier, "--classifier", CLASSIFIERS)
+    ratio = check_choice(args.ratio, "--ratio", RATIOS)
     if on_dask(args):
         with open_cluster(args, console) as cluster:
             fitted = _fit_dask(args, classifier, ratio, cluster)
@@ -132,14 +122,15 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     labeled, unlabeled = (open_table(path, whole=True) for path in (args.labeled, args.unlabeled))
     _refuse_swapped(args, labeled, unlabeled)
     schema = choose_schema(args, labeled)
-    X, known = _read(labeled, schema)
+    schema.check(unlabeled.columns, unlabeled.path)
+    known, seen = labeled.read(schema.names), unlabeled.read(schema.names)
+    X = rows_of(schema, known)
     schema = measured(schema, X)
-    traffic, seen = _read(unlabeled, schema)
-    y = labels_of(schema, labeled, schema.target)
-    columns = labeled.columns, unlabeled.columns
-    del labeled, unlabeled  # what is not an input need not lie in memory during the fit
+    traffic, y = rows_of(schema, seen), labels_of(schema, labeled, schema.target)
+    found, columns = column_notes(known, seen, schema.features), (labeled.columns, unlabeled.columns)
+    del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit
     model = _model(args, classifier, ratio, y, schema)
-    with console.working("fitting"), _as_notes(column_notes(known, seen)) as notes:
+    with console.working("fitting"), _as_notes(found) as notes:
         model.fit(X, y, X_unlabeled=traffic)
     return Fitted(model.with_schema(schema), columns, (len(y), len(traffic)), notes)
 
@@ -163,26 +154,6 @@ def _as_notes(notes: list[str]) -> Iterator[list[str]]:
         warnings.simplefilter("always", PoscodWarning)
         yield notes
     notes += [warned.message.told(NAMES) for warned in caught if isinstance(warned.message, PoscodWarning)]
-
-
-def _read(table: Table, schema: Schema) -> tuple[Any, dict[str, Sampled]]:
-    """Return the input of a model for all rows of a table, and some values of its columns."""
-    schema.check(table.columns, table.path)
-    block = table.read(schema.names)
-    _refuse_gaps(block, schema)
-    return rows_of(schema, block), sample_columns(block, schema.features)
-
-
-def _refuse_gaps(block: Block, schema: Schema) -> None:
-    """Refuse features with gaps, counting them and naming the option that leaves them out."""
-    for name in schema.features:
-        values = block[name]
-        if values.ndim == 1 and values.dtype.kind == "f" and (gaps := np.flatnonzero(np.isnan(values))).size:
-            what = f"{gaps.size:,} gaps (first" if gaps.size > 1 else "one gap (it is"
-            raise InvalidInputError(
-                f"column '{name}' of {block.source} has {what} at row {gaps[0] + 1}): fill {'them' if gaps.size > 1 else 'it'} in all "
-                f"tables, or leave the column out with --exclude {shlex.quote(name)}."
-            )
 
 
 def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any], schema: Schema) -> POSCOD:

@@ -40,7 +40,7 @@ def add_fresh_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--unlabeled", metavar="TABLE", help="fresh traffic, not the rows given to `poscod fit`")
     add_alias(group, "--unlabelled", "unlabeled")
     group.add_argument("--pi", type=float, metavar="SHARE", help="share of OOD inputs in --unlabeled where it is known")
-    group.add_argument("--level", type=float, default=0.95, help="coverage of the intervals (default: 0.95)")
+    group.add_argument("--level", type=float, default=0.95, help="coverage of the intervals")
 
 
 def files_of(args: argparse.Namespace) -> dict[str, str]:

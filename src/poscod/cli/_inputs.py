@@ -23,23 +23,21 @@ from poscod.model import Schema, listed
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose columns."""
-    group = parser.add_argument_group("columns")
-    group.add_argument("--target", required=True, metavar="COLUMN", help="column with the class of each labeled row")
-    group.add_argument("--row-id", metavar="COLUMN", help="column with a name for each row: kept, never a feature")
+    group = parser.add_argument_group(
+        "columns (GLOB: a name or a pattern such as 'f_*'; lists: give an option several times)"
+    )
+    group.add_argument("--target", required=True, metavar="COLUMN", help="class of each labeled row")
+    group.add_argument("--row-id", metavar="COLUMN", help="name of each row: kept, never a feature")
     add_alias(group, "--id", "row_id")
+    several: dict[str, Any] = {"action": "append", "default": []}
     group.add_argument(
         "--features",
-        action="append",
-        default=[],
+        **several,
         metavar="GLOB",
-        help="feature columns, e.g. 'f_*'; may be repeated (default: all columns of numbers; none with --logits or --probabilities)",
+        help="features (default: all columns of numbers; none with --logits or --probabilities)",
     )
-    group.add_argument(
-        "--exclude", action="append", default=[], metavar="GLOB", help="columns that are not features; may be repeated"
-    )
-    group.add_argument(
-        "--embedding", action="append", default=[], metavar="COLUMN", help="column of lists of numbers as features"
-    )
+    group.add_argument("--exclude", **several, metavar="GLOB", help="columns that are not features")
+    group.add_argument("--embedding", **several, metavar="COLUMN", help="features in a column of lists of numbers")
     outside = group.add_mutually_exclusive_group()
     outside.add_argument(
         "--logits",
@@ -51,7 +49,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--classes",
         metavar="A,B,...",
-        help="names of the classes in the order of the logits (default: from the columns)",
+        help="classes in the order of the logits (default: from the names of the columns)",
     )
 
 

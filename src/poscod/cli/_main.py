@@ -51,6 +51,19 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help that says the default of every option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        told = (
+            "default: " in text
+            or isinstance(action.default, bool)
+            or action.default in (None, "", [], argparse.SUPPRESS)
+        )
+        return text if told else f"{text} (default: %(default)s)"
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = Parser(
@@ -69,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
             help=text,
             description=_description(module),
             epilog=_examples(module),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpFormatter,
             allow_abbrev=False,
         )
         module.add_arguments(command)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from poscod._files import replacing
 from poscod._validation import check_choice
 from poscod.cli._columns import Block, Table
-from poscod.cli._console import Console, add_alias, add_output_options, percent
+from poscod.cli._console import Console, add_alias, add_output_options, json_text, percent
 from poscod.cli._inputs import read_rows, rows_of, schema_for
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._names import NAMES
@@ -58,16 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time", metavar="COLUMN", help="column with the time of each row (dates, or seconds since 1970)"
     )
-    parser.add_argument(
-        "--window", metavar="WIDTH", help="15min, 1h, 1d, ...; or a number of rows without --time (default: 1d)"
-    )
+    parser.add_argument("--window", help="15min, 1h, 1d, ...; or a number of rows without --time (default: 1d)")
     parser.add_argument(
         "--prefix", default="", metavar="TEXT", help="what `poscod predict --prefix` put before its columns"
     )
     parser.add_argument(
-        "--label",
-        metavar="COLUMN",
-        help="column of true labels where they have arrived; gaps are allowed, others are OOD",
+        "--label", metavar="COLUMN", help="true labels where they have arrived; gaps are allowed, others are OOD"
     )
     known = parser.add_argument_group("what is known of OOD inputs (one of them)").add_mutually_exclusive_group()
     known.add_argument("--ood", metavar="FILE", help="table of clean OOD rows that nothing was fitted on")
@@ -86,9 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--false-alarm", type=float, metavar="P", help="probability of any false alarm, ever (default: 0.05)"
     )
     parser.add_argument("--state", metavar="FILE", help="file of counts to continue, or to begin")
-    parser.add_argument(
-        "--fail-on", choices=[s for s in SEVERITIES if s != "info"], help="exit code 3 for active findings like that"
-    )
+    severe = [name for name in SEVERITIES if name != "info"]
+    parser.add_argument("--fail-on", choices=severe, help="exit code 3 for active findings like that")
     parser.add_argument("-o", "--output", metavar="FILE", help="report to write: .html, .md or .json")
     add_output_options(parser)
 
@@ -256,16 +251,16 @@ def _check_outputs(args: argparse.Namespace) -> None:
 def _read(path: str) -> dict[str, Any]:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, ValueError):
-        raise InvalidInputError(f"{path} is not JSON: give a file that `poscod monitor` has written.") from None
+    except ValueError:
+        data = None
     if not isinstance(data, dict):
-        raise InvalidInputError(f"{path} was not written by `poscod monitor`: it holds a {type(data).__name__}.")
+        raise InvalidInputError(f"{path} was not written by `poscod monitor`: give a file that it has written.")
     return data
 
 
 def _write(path: str, data: dict[str, Any]) -> None:
     with replacing(Path(path)) as file:
-        file.write((json.dumps(data, allow_nan=False) + "\n").encode())
+        file.write(json_text(data).encode())
 
 
 def _digest(path: str) -> str:

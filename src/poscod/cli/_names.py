@@ -1,38 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the shell calls the arguments of the library: options and tables. Errors and warnings are told with these names."""
 
+_SAME = (
+    "alpha calibration classifier delta false_alarm level loss max_points ood_limit pi probabilities ratio reject_label "
+    "threshold tpr_min window"
+)
 NAMES: dict[str, str] = {
+    **{name: f"--{name.replace('_', '-')}" for name in _SAME.split()},
     "X": "the labeled table",
     "X_id": "the labeled rows that the ratio sees",
     "X_ood": "--ood",
     "X_unlabeled": "the unlabeled table",
-    "alpha": "--alpha",
     "at": "the column of --time",
-    "calibration": "--calibration",
-    "classifier": "--classifier",
     "created": "--calibrated",
-    "delta": "--delta",
-    "false_alarm": "--false-alarm",
     "l2": "l2 in Python",
-    "level": "--level",
-    "loss": "--loss",
     "max_columns": "--columns",
-    "max_points": "--max-points",
     "n_examples": "--examples",
-    "ood_limit": "--ood-limit",
     "ood_prior": "ood_prior in Python",
     "ood_prior_": "the OOD share",
-    "pi": "--pi",
-    "probabilities": "--probabilities",
     "random_state": "--seed",
-    "ratio": "--ratio",
     "recipe": "--ratio",
-    "reject_label": "--reject-label",
     "risk_max": "--max-error",
     "share": "--budget",
-    "threshold": "--threshold",
-    "tpr_min": "--tpr-min",
-    "window": "--window",
     "with_rule": "POSCOD.with_rule in Python",
     "y": "the column of --target",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,36 +35,9 @@ _MUCH_HELD = 0.7
 _COMPARED = 10_000
 
 
-class Sampled(NamedTuple):
-    """Some values of a column of single numbers.
-
-    Attributes
-    ----------
-    values : ndarray
-        Every k-th value, with the least and the greatest.
-    counts : bool
-        Whether the column counts the rows: every value is the one before and the same step.
-    """
-
-    values: NDArray[Any]
-    counts: bool
-
-
-def sample_columns(block: Mapping[str, NDArray[Any]], names: Iterable[str]) -> dict[str, Sampled]:
-    """Return some values of each column of single numbers."""
-    found = {}
-    for name in names:
-        values = block[name]
-        if values.ndim == 1:
-            values = values.astype(np.float64)
-            steps, stride = np.diff(values), -(-len(values) // _COMPARED)
-            counts = len(steps) > 1 and steps[0] != 0 and bool((steps == steps[0]).all())
-            some = values if stride == 1 else np.r_[values[::stride], values.min(), values.max()]
-            found[name] = Sampled(some, counts)
-    return found
-
-
-def column_notes(known: Mapping[str, Sampled], traffic: Mapping[str, Sampled]) -> list[str]:
+def column_notes(
+    known: Mapping[str, NDArray[Any]], traffic: Mapping[str, NDArray[Any]], names: Iterable[str]
+) -> list[str]:
     """Name columns that count rows, or that tell the labeled rows from the traffic by themselves.
 
     Examples
@@ -72,24 +45,39 @@ def column_notes(known: Mapping[str, Sampled], traffic: Mapping[str, Sampled]) -
     >>> rng = np.random.default_rng(0)
     >>> known = {"day": rng.uniform(0, 30, 100), "size": rng.normal(0, 1, 100)}
     >>> traffic = {"day": rng.uniform(30, 60, 100), "size": rng.normal(1, 1, 100)}
-    >>> [note[:39] for note in column_notes(sample_columns(known, known), sample_columns(traffic, traffic))]
+    >>> [note[:39] for note in column_notes(known, traffic, known)]
     ["column 'day' alone tells the labeled ro"]
     """
     notes = []
-    for name in (name for name in known if name in traffic):
-        (values, counts), other = known[name], traffic[name].values
+    for name in names:
+        both = known[name], traffic[name]
+        if both[0].ndim > 1:
+            continue
+        values, other = (_some(column.astype(np.float64)) for column in both)
         apart = values.max() < other.min() or other.max() < values.min()
         area = 1.0 if apart else auroc(values, other)
         if (area := max(area, 1.0 - area)) >= SEPARATES:
             why = "its values do not overlap" if apart else f"AUROC {area:.3f}"
             doubt = f"alone tells the labeled rows from the traffic ({why}): a row number or a time?"
-        elif counts and traffic[name].counts:
+        elif all(_counts_rows(column) for column in both):
             doubt = "counts the rows of both tables: a row number?"
         else:
             continue
         option = shlex.quote(name)
         notes.append(f"column '{name}' {doubt} --row-id {option} or --exclude {option} leaves it out.")
     return notes
+
+
+def _some(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return every k-th value, with the least and the greatest."""
+    stride = -(-len(values) // _COMPARED)
+    return values if stride == 1 else np.r_[values[::stride], values.min(), values.max()]
+
+
+def _counts_rows(values: NDArray[Any]) -> bool:
+    """Tell whether every value is the one before and the same step."""
+    steps = np.diff(values.astype(np.float64))
+    return len(steps) > 1 and steps[0] != 0 and bool((steps == steps[0]).all())
 
 
 def list_notes(schema: Schema, labeled: Mapping[str, Column], unlabeled: Mapping[str, Column]) -> list[str]:

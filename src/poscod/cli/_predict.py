@@ -24,7 +24,6 @@ from poscod.cli._tables import Table, TableWriter, check_output, open_table
 from poscod.decision import REASONS, Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.model import POSCOD, Schema, listed
-from poscod.rule import Rule
 
 EXAMPLES = (
     "poscod predict model.poscod new.parquet -o decisions.parquet",
@@ -62,7 +61,22 @@ def run(args: argparse.Namespace) -> None:
             reasons = predict_on_dask(model, frame, schema, kept, args, decision_columns)
     else:
         reasons = _in_memory(args, console, model)
-    _tell(args, console, reasons, model.rule_)
+    total, accepted = reasons.total(), reasons["accepted"]
+    counts = {reason: reasons[reason] for reason in REASONS}
+    rejected = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if reason != "accepted")
+    console.answer(
+        {
+            "command": "predict",
+            "rows": total,
+            "output": str(args.output),
+            "accepted": accepted,
+            "reasons": counts,
+            "rule": model.rule_.to_dict(),
+        },
+        f"Rule: {model.rule_}",
+        f"{total:,} rows: {accepted:,} accepted ({percent(accepted / total)}), {total - accepted:,} rejected ({rejected}).",
+        f"Written: {args.output}",
+    )
 
 
 def _in_memory(args: argparse.Namespace, console: Console, model: POSCOD) -> Counter[str]:
@@ -78,26 +92,6 @@ def _in_memory(args: argparse.Namespace, console: Console, model: POSCOD) -> Cou
             reasons.update(decisions.reason.tolist())
             advance(block.n_rows)
     return reasons
-
-
-def _tell(args: argparse.Namespace, console: Console, reasons: Counter[str], rule: Rule) -> None:
-    """Say how many rows were accepted."""
-    total, accepted = sum(reasons[reason] for reason in REASONS), reasons["accepted"]
-    counts = {reason: reasons[reason] for reason in REASONS}
-    rejected = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if reason != "accepted")
-    console.answer(
-        {
-            "command": "predict",
-            "rows": total,
-            "output": str(args.output),
-            "accepted": accepted,
-            "reasons": counts,
-            "rule": rule.to_dict(),
-        },
-        f"Rule: {rule}",
-        f"{total:,} rows: {accepted:,} accepted ({percent(accepted / total)}), {total - accepted:,} rejected ({rejected}).",
-        f"Written: {args.output}",
-    )
 
 
 def decision_columns(decisions: Decisions, schema: Schema, reject_label: Any) -> dict[str, NDArray[Any]]:

@@ -34,13 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_fresh_options(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="page to write: .html, .md or .json")
     parser.add_argument("--title", metavar="TEXT", help="title of the page")
-    parser.add_argument("--date", metavar="TEXT", help="date to print on the page (default: none)")
-    parser.add_argument(
-        "--examples", type=int, default=3, metavar="N", help="example rows of each kind (default: 3; 0 shows none)"
-    )
-    parser.add_argument(
-        "--columns", type=int, default=6, metavar="N", help="columns of your table in an example row (default: 6)"
-    )
+    parser.add_argument("--date", metavar="TEXT", help="date to print on the page")
+    parser.add_argument("--examples", type=int, default=3, metavar="N", help="example rows of each kind; 0 shows none")
+    parser.add_argument("--columns", type=int, default=6, metavar="N", help="columns of your table in an example row")
     parser.add_argument(
         "--max-points",
         type=int,

@@ -17,7 +17,7 @@ from poscod.model import Competitor, Measured, Sample, measure, required_tpr, ru
 from poscod.report import RULE_NAMES
 
 
-def areas(rule: Competitor, sample: Sample, wanted: Mapping[str, dict[str, Any]]) -> dict[str, float]:
+def _areas(rule: Competitor, sample: Sample, wanted: Mapping[str, dict[str, Any]]) -> dict[str, float]:
     """Compute metrics of a rule's score over all thresholds."""
     arrays = {f"score_{group}": rule.score(decisions) for group, decisions in sample.groups.items()}
     arrays["loss_id"] = sample.loss
@@ -31,7 +31,6 @@ def compare_rules(
     sample: Any,
     *,
     measure: Callable[[Competitor, Any], Measured] = measure,
-    areas: Callable[[Competitor, Any, Mapping[str, dict[str, Any]]], dict[str, float]] = areas,
 ) -> list[dict[str, Any]]:
     """Measure a model's rule and its competitors on fresh rows."""
     wanted: dict[str, dict[str, Any]] = {"aurc": {}}
@@ -41,7 +40,7 @@ def compare_rules(
     own, *rivals = rules_of(sample)
     rows = []
     for rule in (*rivals, own):
-        measured, area = measure(rule, sample), areas(rule, sample, wanted)
+        measured, area = measure(rule, sample), _areas(rule, sample, wanted)
         row: dict[str, Any] = {
             "rule": rule.name,
             "title": RULE_NAMES[rule.name],

@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, final
 
 from poscod._files import check_target, replacing
@@ -86,7 +85,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 @final
-class TableWriter:
+class TableWriter(contextlib.ExitStack):
     """Write a table block by block; the file appears, or is replaced, when the block ends without an error.
 
     Examples
@@ -102,14 +101,14 @@ class TableWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
         self.path = Path(path)
         self._stdout = os.fspath(path) == "-"
         self._format = FORMATS[".csv"] if self._stdout else _format(self.path)
         self._writer: Any = None
 
     def __enter__(self) -> TableWriter:
-        self._stack = contextlib.ExitStack()
-        self._file: Any = sys.stdout.buffer if self._stdout else self._stack.enter_context(replacing(self.path))
+        self._file: Any = sys.stdout.buffer if self._stdout else self.enter_context(replacing(self.path))
         return self
 
     def write(self, columns: Mapping[str, Any]) -> None:
@@ -122,20 +121,8 @@ class TableWriter:
         if self._writer is None:
             self._schema = table.schema
             self._writer = self._format.write(self._file, self.path.parent, self._schema)
+            self.callback(self._writer.close)  # before the draft becomes the file, or is thrown away
         self._writer.write(table.cast(self._schema))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if self._writer is not None:
-                self._writer.close()
-        except BaseException as failure:
-            if kind is None:
-                self._stack.__exit__(type(failure), failure, failure.__traceback__)
-                raise
-            # After a first error the end of the file cannot matter: the draft is thrown away.
-        self._stack.__exit__(kind, error, trace)
 
 
 def _flat(values: Any, name: str) -> Any:
@@ -160,9 +147,13 @@ def check_output(path: str | os.PathLike[str] | None, inputs: Sequence[str | os.
     if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
         raise InvalidInputError(f"cannot write {target}: the folder {target.parent} may not be written to.")
     check_target(target)
-    for source in inputs:
-        if target.exists() and Path(source).exists() and target.samefile(source):
-            raise InvalidInputError(f"the output {target} is also an input: choose another name.")
+    if any(same_file(target, source) for source in inputs):
+        raise InvalidInputError(f"the output {target} is also an input: choose another name.")
+
+
+def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Tell whether two names are those of one file that is there."""
+    return Path(one).exists() and Path(other).exists() and Path(one).samefile(other)
 
 
 def _format(path: Path) -> Format:

@@ -18,7 +18,7 @@ from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.backends.dask._chunks import Chunks, Indices, as_chunks, as_vector, draw, is_frame
 from poscod.backends.dask._passes import Passes, Progress
-from poscod.backends.dask._ratio import check_sampled, fit_linear, sampled
+from poscod.backends.dask._ratio import check_sampled, fit_linear, is_linear, sampled
 from poscod.exceptions import InvalidInputError
 from poscod.model import (
     POSCOD,
@@ -155,7 +155,8 @@ class ChunkEngine:
         """Fit a ratio on all rows where they are, or on a sample here."""
         assert self._traffic is not None
         sides, weights = (self._rows.pick(at), self._traffic), (weight, traffic_weight)
-        if self._sample_rows is not None:
+        if not is_linear(ratio):
+            assert self._sample_rows is not None
             parts, weights = sampled(sides, self._sample_rows, self._rng, self._passes, weights)
             views = (view(self._classifier, part, with_features=self._features) for part in parts)
             return clone(ratio).fit(*views, **ratio_weights(*weights))
