@@ -19,7 +19,7 @@ from poscod.exceptions import InvalidInputError
 from poscod.problem import BoundedProblem, CostProblem, ScodProblem
 from poscod.ratio import _diagnose
 from poscod.report import render, summarise
-from poscod.report._explorer import SCALES, floors, rank_of, tpr_positions
+from poscod.report._explorer import SCALES, TARGETS, floors, rank_of
 from poscod.report._words import FINDINGS
 from poscod.risk import reliability
 from poscod.selector import guaranteed_threshold, tpr_threshold
@@ -233,11 +233,10 @@ def test_explorer_can_be_thinned_or_left_out(case):
 @pytest.mark.parametrize("m", [1, 7, 60, 100, 333, 1000])
 def test_ranks_are_those_of_the_thresholds(m):
     """The k-th smallest of 0, 1, ..., m - 1 is k - 1: the threshold itself says which rank Python takes."""
-    targets = tpr_positions()
     places = np.arange(float(m))
-    got = [rank_of(m, t, None) for t in targets.tolist()]
-    assert got == [tpr_threshold(places, t).threshold + 1 for t in targets.tolist()]
-    for t in targets.tolist():
+    got = [rank_of(m, t, None) for t in TARGETS.tolist()]
+    assert got == [tpr_threshold(places, t).threshold + 1 for t in TARGETS.tolist()]
+    for t in TARGETS.tolist():
         rank = rank_of(m, t, 0.1)
         if rank is None:
             assert t == 1.0 or t**m > 0.1

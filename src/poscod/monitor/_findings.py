@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 SEVERITIES: dict[str, int] = {"info": 0, "warning": 1, "error": 2}
 """Severities and their order."""
-DOCUMENTATION = "docs/monitoring.md"
 
 
 class Definition(NamedTuple):
@@ -131,14 +130,9 @@ class Finding:
     active: bool = True
 
     @property
-    def definition(self) -> Definition:
-        """The kind of finding."""
-        return FINDINGS[self.code]
-
-    @property
     def severity(self) -> str:
         """How bad it is; what is past is for information."""
-        return self.definition.severity if self.active else "info"
+        return FINDINGS[self.code].severity if self.active else "info"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as JSON types.
@@ -147,5 +141,5 @@ class Finding:
         -------
         data : dict
         """
-        kind = self.definition._asdict()
-        return {**asdict(self), **kind, "severity": self.severity, "link": f"{DOCUMENTATION}#{self.code.lower()}"}
+        link = f"docs/monitoring.md#{self.code.lower()}"
+        return {**asdict(self), **FINDINGS[self.code]._asdict(), "severity": self.severity, "link": link}

@@ -128,9 +128,7 @@ class Monitor:
             raise InvalidInputError(
                 f"reference must be a Reference, got a {type(reference).__name__}: see Reference.from_model."
             )
-        self.reference = reference
-        self.window = window
-        self.width = check_width(window)
+        self.reference, self.window, self.width = reference, window, check_width(window)
         self.ood_limit = check_number(ood_limit, "ood_limit", 0.0, 1.0, closed="left")
         self.level = check_number(level, "level", 0.0, 1.0, closed="neither")
         self.false_alarm = check_number(false_alarm, "false_alarm", 0.0, 1.0, closed="neither")

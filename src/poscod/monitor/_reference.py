@@ -188,19 +188,16 @@ class Reference:
         -------
         reference : Reference
         """
-        bins, document, loss = check_count(bins, "bins", 2), rule.to_dict(), rule.problem.loss
-        inside, beyond = known[known.accept], mixed[mixed.accept]
-        cells = Cells(
-            quantile_edges(known.score, mixed.score, bins, at=document["threshold"]),
-            quantile_edges(known.log_ratio, mixed.log_ratio, bins),
-            quantile_edges(inside.risk, beyond.risk, bins) if len(inside) else np.zeros(0),
-            classes,
-            document["threshold"],
-        )
+        bins, document = check_count(bins, "bins", 2), rule.to_dict()
+        threshold, inside, beyond = document["threshold"], known[known.accept], mixed[mixed.accept]
+        score = quantile_edges(known.score, mixed.score, bins, at=threshold)
+        ratio = quantile_edges(known.log_ratio, mixed.log_ratio, bins)
+        risk = quantile_edges(inside.risk, beyond.risk, bins) if len(inside) else np.zeros(0)
+        cells = Cells(score, ratio, risk, classes, threshold)
         values, times = np.unique(np.asarray(losses, dtype=np.float64)[known.accept], return_counts=True)
         spent = dict(zip(values.tolist(), times.tolist(), strict=True))
         of_known, of_mixed = count(known, cells), count(mixed, cells)
-        return cls(cells, of_known, of_mixed, prior, source, document, loss, spent, _date(created))
+        return cls(cells, of_known, of_mixed, prior, source, document, rule.problem.loss, spent, _date(created))
 
     @property
     def tpr_promised(self) -> float | None:
@@ -325,17 +322,10 @@ class Reference:
                 {name: read_counts(data[side][name], len(place)) for name, place in rejected(cells).items()}
                 for side in ("id_counts", "mixed_counts")
             )
-            reference = cls(
-                cells,
-                known,
-                mixed,
-                Interval(**{key: float(value) for key, value in data["prior"].items()}),
-                str(data["source"]),
-                data["rule"],
-                loss if isinstance(loss, str) else tuple(tuple(row) for row in loss),
-                {float(value): int(times) for value, times in data["loss_counts"].items()},
-                str(data["created"]),
-            )
+            prior = Interval(**{key: float(value) for key, value in data["prior"].items()})
+            spent = {float(value): int(times) for value, times in data["loss_counts"].items()}
+            loss = loss if isinstance(loss, str) else tuple(tuple(row) for row in loss)
+            reference = cls(cells, known, mixed, prior, data["source"], data["rule"], loss, spent, data["created"])
             _ = reference.tpr_promised
         return reference
 
@@ -374,8 +364,7 @@ def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | No
 
 
 def _date(created: Any) -> str:
-    if created is None:
-        created = datetime.datetime.now(datetime.timezone.utc).date()
+    created = datetime.datetime.now(datetime.timezone.utc).date() if created is None else created
     try:
         text = created if isinstance(created, str) else created.isoformat()
         datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))

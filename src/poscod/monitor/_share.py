@@ -82,11 +82,7 @@ def adjusted_count(
     blind = mixed[1] == 0 or prior.estimate == 0.0
     m, n_mixed, pi_0 = known[1], math.inf if blind else mixed[1], 1.0 if blind else prior.estimate
     t, a = known[0] / m, 0.0 if blind else mixed[0] / mixed[1]
-    # Half a row on either side: a share of exactly 0 or 1 is not known exactly.
-    var_t, var_a = (
-        0.0 if rows == math.inf else _inside(rate, rows) * (1.0 - _inside(rate, rows)) / rows
-        for rate, rows in ((t, m), (a, n_mixed))
-    )
+    var_t, var_a = _variance(t, m), _variance(a, n_mixed)
     tail = (1.0 - level) / 2.0
 
     def tails(pi: Floats) -> tuple[Floats, Floats]:
@@ -200,8 +196,10 @@ def _cumulants(shares: Floats, h: Floats, factor: Any, rows: Any) -> tuple[Float
     )
 
 
-def _inside(rate: float, rows: float) -> float:
-    return min(max(rate, 0.5 / rows), 1.0 - 0.5 / rows)
+def _variance(rate: float, rows: float) -> float:
+    """Return the variance of a share; half a row on either side, because a share of exactly 0 or 1 is not known exactly."""
+    inside = min(max(rate, 0.5 / rows), 1.0 - 0.5 / rows)
+    return inside * (1.0 - inside) / rows
 
 
 def _tails(k: Floats, n: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ does not hold, and no text but labels. Colours are classes, so that light and da
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from poscod.plot import RULE_NAMES
@@ -98,17 +99,10 @@ def series(chart: dict[str, Any], name: str, points: list[dict[str, Any] | None]
     chart["legend"].append({"class": name, "kind": "line", "label": label})
 
 
-def path(chart: dict[str, Any], xs: list[float], ys: list[float | None]) -> str:
-    """Return an SVG path through points; undefined values break it."""
+def path(chart: dict[str, Any], xs: Iterable[float], ys: Iterable[float]) -> str:
+    """Return an SVG path through points."""
     across, up = chart["axes"]
-    parts, open_ = [], False
-    for x, y in zip(xs, ys, strict=True):
-        if y is None:
-            open_ = False
-            continue
-        parts.append(f"{'L' if open_ else 'M'}{across(x)} {up(y)}")
-        open_ = True
-    return "".join(parts)
+    return "".join(f"{'L' if i else 'M'}{across(x)} {up(y)}" for i, (x, y) in enumerate(zip(xs, ys, strict=True)))
 
 
 def curve_chart(summary: dict[str, Any], value: str, label: str) -> dict[str, Any] | None:
@@ -118,17 +112,15 @@ def curve_chart(summary: dict[str, Any], value: str, label: str) -> dict[str, An
     if not known:
         return None
     columns = zip(c["rule"], c["tpr_min"], c[f"{value}_low"], c[value], c[f"{value}_high"], strict=True)
-    lines: dict[str, list[dict[str, Any] | None]] = {name: [] for name in dict.fromkeys(c["rule"])}
-    for name, x, low, estimate, high in columns:
-        ends = {"low": low, "high": high} if name == "poscod" else {}
-        lines[name].append({"x": x, "estimate": estimate, **ends})
+    points = [(name, {"x": x, "low": low, "estimate": y, "high": high}) for name, x, low, y, high in columns]
     # Most of a band, never less than all of the curves: one wide interval must not flatten everything.
-    highest = max((p["high"] for p in lines["poscod"] if p and p["high"] is not None), default=0.0)
+    highest = max((p["high"] or 0.0 for name, p in points if name == "poscod"), default=0.0)
     top = max(*known, min(highest, 1.6 * max(known)), 1e-3)
     labels = "required TPR (share of known inputs to accept)", label
     chart = frame((min(c["tpr_min"]), 1.0), (0.0, 1.05 * top), labels)
-    for name, points in lines.items():
-        series(chart, name, points, RULE_NAMES[name])
+    for name in dict.fromkeys(c["rule"]):
+        mine: list[Any] = [p if name == "poscod" else {**p, "high": None} for rule, p in points if rule == name]
+        series(chart, name, mine, RULE_NAMES[name])
     return chart
 
 

@@ -17,7 +17,8 @@ import sklearn
 from poscod._json import plain
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
-from poscod.model import measure_own, n_rows, read_sample, required_tpr
+from poscod.metrics import mean_loss_interval
+from poscod.model import measure, measure_own, n_rows, read_sample, required_tpr, rules_of
 from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
@@ -156,16 +157,17 @@ def summarise(
         "rule": model.rule_.to_dict(),
         "model": sections.model_section(model),
         "classes": labels,
-        "rows": {
-            "calibration": len(model.calibration_),
-            **{name: sample.sizes.get(name, 0) for name in tables},
-        },
+        "rows": {"calibration": len(model.calibration_), **{name: sample.sizes.get(name, 0) for name in tables}},
         "level": sample.level,
         "alpha": sample.alpha,
         "required_tpr": required_tpr(sample),
         "promise": sections.promise_section(model.rule_, measured),
-        "rates": sections.rates_section(measured, sample),
-        "rules": sections.rules_section(sample),
+        "rates": {
+            **sections.rates_section(measured),
+            "loss_of_all": mean_loss_interval(sample.loss, level=sample.level, values=sample.loss_values),
+            "zero_one": sample.zero_one,
+        },
+        "rules": [{"name": rule.name, **sections.rates_section(measure(rule, sample))} for rule in rules_of(sample)],
         "plane": sections.plane_section(sample),
         "curves": RiskCurveDisplay.from_sample(sample).columns(),
         "distributions": ScoreDistributionDisplay.from_sample(sample).columns(),
