@@ -18,9 +18,9 @@ import numpy as np
 
 from poscod._files import replacing
 from poscod._json import plain
-from poscod.cli._console import Console, add_output_options, json_text, percent
+from poscod.cli._console import Console, add_output_options, json_text, percent, ranged
 from poscod.cli._engine import add_engine_options, evaluate_on_dask, on_dask, open_cluster
-from poscod.cli._fresh import add_fresh_options, files_of, read_fresh
+from poscod.cli._fresh import add_fresh_options, given_tables, read_fresh
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._rules import compare_rules, long_table, rules_table
 from poscod.cli._tables import FORMATS, TableWriter, check_output
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure a model."""
     console = Console.of(args)
-    check_output(args.output, [args.model, *files_of(args).values()])
+    check_output(args.output, [args.model, *given_tables(args).values()])
     if args.output and Path(args.output).suffix.lower() not in (".json", *FORMATS):
         raise InvalidInputError(f"--output must end in .json, {', '.join(FORMATS)}, got '{args.output}'.")
     if on_dask(args):
@@ -130,17 +130,12 @@ def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Sample
     ]
     if sample.prior is not None:
         share, free = sample.prior, rules[-1]["label_free"]
-        lines.append(
-            f"Without OOD labels: {percent(share.estimate)} of the traffic is OOD (interval {percent(share.low)} to "
-            f"{percent(share.high)}), {percent(free['accepted'].estimate)} of it is accepted."
-        )
-        fpr = free["fpr"]
-        lines.append(
-            f"Without OOD labels: OOD accepted {percent(fpr.estimate)} (interval {percent(fpr.low)} to {percent(fpr.high)}), SCOD "
-            f"risk {free['risk'].estimate:.3f}."
-            if fpr.informative
-            else f"Without OOD labels: OOD accepted is not known: {fpr.reason}"
-        )
+        fpr, risk = free["fpr"], free["risk"].estimate
+        shown = f"{ranged(fpr)}, SCOD risk {risk:.3f}." if fpr.informative else f"is not known: {fpr.reason}"
+        lines += [
+            f"Without OOD labels: OOD in the traffic {ranged(share)}, traffic accepted {percent(free['accepted'].estimate)}.",
+            f"Without OOD labels: OOD accepted {shown}",
+        ]
     return [*lines, *(f"Note: {text}" for text in [*document.get("findings", []), *document["warnings"]])]
 
 
