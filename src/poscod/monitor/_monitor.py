@@ -29,7 +29,7 @@ from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.monitor._times import check_width, window_index, window_start
 from poscod.monitor._watch import Watch, watches
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the format of states; a reader refuses other numbers."""
 Pair = tuple[Interval, Interval]
 """OOD share of a window: the best one, and the one from acceptance alone."""

@@ -3,7 +3,7 @@
 
 Convention: made once from a fitted model and then a file of its own; model and monitor share nothing else. The ID rows are
 rows that nothing was fitted on. The second sample is a mixture with OOD share ``prior``: 1 for clean OOD rows, estimated for
-unlabelled traffic, so one formula serves both.
+unlabeled traffic, so one formula serves both.
 """
 
 from __future__ import annotations
