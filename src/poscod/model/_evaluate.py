@@ -219,7 +219,8 @@ def codes_of(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:
     unknown = ~np.isin(y, classes)
     if unknown.any():
         raise InvalidInputError(
-            "{y} must hold labels seen at fit, got {got!r}: OOD rows are passed apart.", got=y[unknown].tolist()[0]
+            "{y} must hold labels seen at fit, got {got!r}: OOD rows are passed apart, as {X_ood}.",
+            got=y[unknown].tolist()[0],
         )
     return np.searchsorted(classes, y)
 
