@@ -58,7 +58,8 @@ def measure(files: dict[str, list[str]], memory: str, evaluations: int) -> dict[
     import dask.dataframe as dd
     from distributed import Client, LocalCluster
 
-    local = LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=memory, dashboard_address=None)
+    size = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": memory}
+    local = LocalCluster(**size, dashboard_address=None, silence_logs="ERROR")
     with local, Client(local) as client:
         at_rest = max(client.run(peak).values())
         every = [file for side in files.values() for file in side]

@@ -55,7 +55,8 @@ def main(folder: Path) -> None:
     later = np.linspace(0.05, 0.6, 8)  # shares of strangers in eight chunks of new traffic
     new = np.vstack([world.sample_mixture(CHUNK, pi, random_state=10 + i)[0] for i, pi in enumerate(later)])
     # From here on Dask computes on these two processes; without a cluster it would on threads of this one.
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+    local = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR")
+    with local, Client(local):
         large = fit(model, in_chunks("labeled", X), y, in_chunks("log", traffic))
         table = decide(large, in_chunks("new", new)).compute()
     small = model.fit(X, y, X_unlabeled=traffic)
