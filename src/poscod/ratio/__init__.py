@@ -37,7 +37,13 @@ from poscod.ratio._prior import Acceptance as Acceptance
 from poscod.ratio._prior import acceptance as acceptance
 from poscod.ratio._prior import prior_interval as prior_interval
 from poscod.ratio._ratio import LOG_LIMIT as LOG_LIMIT
-from poscod.ratio._ratio import Ratio
+from poscod.ratio._ratio import (
+    ClassPriorShiftWarning,
+    NoOODEvidenceWarning,
+    Ratio,
+    SeenByClassifierWarning,
+    UndeterminedPriorWarning,
+)
 from poscod.ratio._representation import CLIP as CLIP
 from poscod.ratio._representation import Representation as Representation
 from poscod.ratio._rows import as_rows as as_rows
@@ -46,12 +52,6 @@ from poscod.ratio._rows import columns_of as columns_of
 from poscod.ratio._rows import row_hash as row_hash
 from poscod.ratio._standard_sigmoid import StandardSigmoid
 from poscod.ratio._strong_recipe import StrongRatio as StrongRatio
-from poscod.ratio._warnings import (
-    ClassPriorShiftWarning,
-    NoOODEvidenceWarning,
-    SeenByClassifierWarning,
-    UndeterminedPriorWarning,
-)
 
 __all__ = [
     "NNPU",

@@ -32,10 +32,9 @@ from poscod.ratio._linear import (
     to_ratio,
     wald_interval,
 )
-from poscod.ratio._ratio import Ratio
+from poscod.ratio._ratio import Ratio, UndeterminedPriorWarning
 from poscod.ratio._rows import Rows, check_foldable, columns_of
 from poscod.ratio._strong_recipe import fit_strong
-from poscod.ratio._warnings import UndeterminedPriorWarning
 
 RECIPES: dict[str, str] = {
     "strong": "prior estimated apart, features plus ID-only evidence, candidates weighed by held-out likelihood",

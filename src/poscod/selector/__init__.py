@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The decision: lambda and tau, what they promise on fresh data, and how the rule is judged without OOD labels.
+"""The decision: lambda, what it promises on fresh data, and how a rule is judged without OOD labels.
 
-`_threshold` reaches a share on a sample and `_solve` solves every problem of the family with it; `_guarantee`, `_risk_bound` and `_risk_control` promise a rate with a stated
-probability; `_unlabeled` and `_unlabeled_curve` estimate FPR and SCOD risk from a mixture.
+`_threshold` reaches a share on a sample, and `_solve` solves every problem of the family with it on the rows of a `Calibration`; `_guarantee` and
+`_risk_control` promise a rate with a stated probability; `_unlabeled` estimates FPR and SCOD risk from a mixture.
 """
 
 from poscod.selector._calibration import Calibration

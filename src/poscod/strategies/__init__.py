@@ -4,8 +4,7 @@
 from poscod.decision import rejection_score
 from poscod.strategies._curves import Curve, plugin_curve, tuned_curve
 from poscod.strategies._curves import tuned_areas as tuned_areas
-from poscod.strategies._family import STRATEGIES
-from poscod.strategies._scores import linear, product, sirc, sirc_parameters
+from poscod.strategies._family import STRATEGIES, linear, product, sirc, sirc_parameters
 
 __all__ = [
     "STRATEGIES",
