@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from poscod import _json
 from poscod._json import LARGEST
 
-__all__ = ["column", "dumps", "floats", "plain"]
-
 
 def plain(value: Any) -> Any:
     """Return a value that JSON can hold; infinities become the largest double."""
