@@ -23,29 +23,24 @@ LAYERS = {
     "exceptions": 0,
     "_validation": 0,
     "_optional": 0,
+    "_files": 0,
+    "_json": 0,
     "problem": 1,
     "activations": 1,
     "decision": 1,
+    "rule": 1,
     "metrics": 2,
     "scores": 2,
     "risk": 3,
     "ratio": 3,
     "strategies": 4,
     "selector": 5,
-    "_inputs": 6,
-    "_fitting": 6,
-    "_evaluation": 6,
-    "_comparison": 6,
-    "_files": 0,
-    "_json": 0,
-    "_codec": 6,
-    "persist": 6,
-    "estimator": 6,
+    "model": 6,
     "theory": 7,
     "datasets": 7,
     "plot": 7,
-    "benchmark": 8,
     "monitor": 7,
+    "benchmark": 8,
     "report": 8,
     "backends": 8,
     "serve": 8,
@@ -59,16 +54,12 @@ WITHIN_LAYER = {
     ("_validation", "exceptions"),
     ("_files", "exceptions"),
     ("_files", "_validation"),
-    ("_fitting", "_inputs"),
-    ("_comparison", "_evaluation"),
-    ("_comparison", "_inputs"),
-    ("persist", "_codec"),
-    ("persist", "_inputs"),
-    ("estimator", "_inputs"),
-    ("estimator", "_fitting"),
-    ("estimator", "_evaluation"),
-    ("estimator", "persist"),
+    ("rule", "decision"),
+    ("rule", "problem"),
 }
+# The four values that make up a fitted model; folders above it read these and call its methods, and nothing else.
+VALUES = {"scorer_", "rule_", "calibration_", "schema_"}
+MODEL_NAMES = {"model", "fitted", "poscod_model", "loaded_model"}
 
 
 def unit(parts: tuple[str, ...]) -> str:
@@ -125,6 +116,72 @@ def test_files_state_a_convention_and_stay_small(path):
     assert len(code) <= 300, f"{path} has {len(code)} lines of code: split it"
 
 
+def folder(path: Path) -> str:
+    """The folder that a file belongs to, with dots; backends are one folder."""
+    parts = path.parts[:-1]
+    return ".".join(parts[:1] if parts[:1] == ("backends",) else parts)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_no_private_file_of_another_folder(path):
+    """What a folder shares it imports in its __init__; names and files with an underscore stay inside."""
+    found = []
+    for node in ast.walk(ast.parse((SOURCE / path).read_text())):
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("poscod."):
+            continue
+        parts = node.module.split(".")[1:]
+        other = parts[0] if parts[0] == "backends" else ".".join(p for p in parts if not p.startswith("_"))
+        if other == folder(path) or (
+            len(parts) == 1 and parts[0].startswith("_")
+        ):  # ground: files of the package itself
+            continue
+        private = [part for part in parts if part.startswith("_")] + [
+            a.name for a in node.names if a.name.startswith("_")
+        ]
+        found += [f"{node.module}: {name}" for name in private]
+    assert not found, f"{path} imports {found}"
+
+
+def attributes_of_models(path: Path) -> list[tuple[str, int]]:
+    """Attributes that a file reads of anything that is called a model."""
+    found = []
+    for node in ast.walk(ast.parse((SOURCE / path).read_text())):
+        if isinstance(node, ast.Attribute):
+            owner = node.value
+            name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+            if name in MODEL_NAMES:
+                found.append((node.attr, node.lineno))
+    return found
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] != "model"], ids=str)
+def test_nobody_touches_private_parts_of_a_model(path):
+    private = [
+        (name, line) for name, line in attributes_of_models(path) if name.startswith("_") and name != "__class__"
+    ]
+    assert not private, f"{path} uses {private}"
+
+
+# Called a model, and not a POSCOD: the linear ratio inside a ratio, an ONNX protobuf, a monitor's record.
+OTHER_MODELS = {"model_", "n_features_in_", "feature_names_in_"}
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if LAYERS[unit(p.parts)] in (7, 8, 9)], ids=str)
+def test_folders_above_the_model_read_four_values(path):
+    """What was asked and what is promised is known by `rule_`; a second place that derives it is a lie to come."""
+    read = [
+        (name, line) for name, line in attributes_of_models(path) if name.endswith("_") and not name.startswith("_")
+    ]
+    other = [(name, line) for name, line in read if name not in VALUES | OTHER_MODELS]
+    assert not other, f"{path} reads {other}; use {sorted(VALUES)}"
+
+
+def test_names_for_users_are_few():
+    """Names in `__all__` are a promise to users; the rest of a folder's __init__ is for the package."""
+    names = {name for name, _ in public_names()}
+    assert len(names) <= 150, len(names)
+
+
 def test_no_drawer_for_everything():
     assert not {"utils", "helpers", "core", "base", "common"} & {part for path in MODULES for part in path.parts}
 
@@ -145,12 +202,17 @@ def test_import_is_light():
     assert not extra, f"import poscod also loads {sorted(extra)}"
 
 
-def public_objects():
+def public_names():
+    """Every name in `__all__` of a public module, with the module."""
     for info in pkgutil.walk_packages([str(SOURCE)], "poscod."):
-        if (info.ispkg or info.name.count(".") == 1) and "._" not in info.name:
+        if "._" not in info.name and info.name != "poscod.__main__":
             module = importlib.import_module(info.name)
-            for name in getattr(module, "__all__", []):
-                yield f"{info.name}.{name}", getattr(module, name)
+            yield from ((f"{info.name}.{name}", module) for name in getattr(module, "__all__", []))
+
+
+def public_objects():
+    for name, module in public_names():
+        yield name, getattr(module, name.rpartition(".")[2])
 
 
 PUBLIC = [(name, value) for name, value in public_objects() if inspect.isfunction(value) or inspect.isclass(value)]

@@ -188,7 +188,13 @@ class Rule:
     def _promised(self) -> str:
         promise = self.promise
         if promise is None:
-            return "Nothing is promised about the share of ID inputs accepted."
+            nothing = "othing is promised about the share of ID inputs accepted."
+            share = getattr(self.problem, "share", None)
+            return (
+                f"N{nothing}"
+                if share is None
+                else f"{100 * share:.6g} % of the traffic seen at fit is rejected; n{nothing}"
+            )
         percent = f"{100 * promise.bound:.6g} %"
         if promise.confidence is None:
             return f"About {percent} of ID inputs are accepted: met on average over {self.rows:,} calibration rows, not guaranteed."

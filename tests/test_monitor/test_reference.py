@@ -14,7 +14,6 @@ from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval
 from poscod.model import estimate_share
 from poscod.monitor import Monitor, Reference
-from poscod.monitor._reference import SOURCES
 from poscod.monitor._watch import watches
 from poscod.problem import BoundedProblem, CostProblem, ScodProblem
 from poscod.theory import GaussianWorld
@@ -103,8 +102,8 @@ def test_wrong_input_is_refused(model, world):
     "damage",
     [
         {"schema": 9},
-        {"id": {}},
-        {"edges": {}},
+        {"id_counts": {}},
+        {"cells": {}},
         {"prior": [1]},
         {"loss": None},
         {"rule": {}},
@@ -120,10 +119,6 @@ def test_references_of_the_first_format_are_refused_with_what_to_do(reference):
     first = {**reference.to_dict(), "schema": 1, "threshold": 0.1, "tpr_min": 0.95}
     with pytest.raises(InvalidInputError, match=r"schema 2, got 1: make it again .* begin a new state"):
         Reference.from_dict(first)
-
-
-def test_sources_are_explained():
-    assert set(SOURCES) == {"ood", "unlabeled", "fit", "none"}
 
 
 RULES = {
@@ -152,7 +147,7 @@ def test_a_reference_says_what_the_rule_says(model, world, name):
     rows = other.calibration_
     decisions = other.rule_.decide(rows.known(other.rule_.problem.loss))
     assert made.id_counts["label"][-1] == np.sum(~decisions.accept)
-    (payoff,) = watches(made, 0.1, 0.05)["PSC005"].payoffs["labelled"]
+    (payoff,) = watches(made, 0.1, 0.05)["PSC005"].payoffs["labeled"]
     # A rejected ID row wins what is promised: the smaller of the promise and what calibration could have missed.
     low = made.tpr(1.0 - 0.05 / 7.0).low
     assert payoff[1] == pytest.approx(low if promised is None else min(promised, low))

@@ -8,7 +8,11 @@ from scipy.optimize import check_grad
 from scipy.special import expit, logit
 
 from poscod.ratio._design import Design, Scaler, fit_scaler
-from poscod.ratio._likelihood import Fit, fit_likelihood, log_a, objective, row_losses
+from poscod.ratio._likelihood import Fit, fit_likelihood, log_a, loss_sums, penalised, row_losses
+
+
+def objective(params, design, unlabeled, weight, l2, odds, pi, offset=None):
+    return penalised(loss_sums(params, design, unlabeled, weight, odds, pi, offset), params, l2)
 
 
 def make(rng, n=60, d=3, dtype=np.float64):

@@ -196,6 +196,18 @@ def test_start_column_stays(page, tmp_path, summary):
     assert float(start[1]) == summary["rates"]["fpr"]["estimate"]
 
 
+def test_a_rule_that_is_not_on_the_sliders_is_told_apart(page, tmp_path, case):
+    """After a budget the page says so, and its first column is the rule at which the sliders start, not the budget's."""
+    model = case.model.budget(0.5)
+    summary = summarise(model, X=case.X, y=case.y, X_ood=case.X_ood, X_unlabeled=case.X_unlabeled)
+    opened(page, summary, tmp_path)
+    assert page.is_visible("#elsewhere")
+    assert str(model.rule_) in page.inner_text("#rule")
+    start = [summary["explorer"][n]["positions"][summary["explorer"][n]["start"]] for n in ("alpha", "tpr_min")]
+    assert start == [0.3, summary["required_tpr"]]
+    compare(page.evaluate(READ), python_says(case, *start, 1.0, share_of(case)), case)
+
+
 def test_the_line_moves_in_the_picture(page, tmp_path, summary):
     opened(page, summary, tmp_path)
     picture = "document.getElementById('live').toDataURL()"
@@ -262,8 +274,8 @@ def test_pictures_have_words_and_numbers(page, tmp_path, summary):
     assert min(figures) >= 2
     assert page.evaluate("document.querySelectorAll('h1').length") == 1
     assert page.get_attribute("html", "lang") == "en"
-    unlabelled = page.evaluate("[...document.querySelectorAll('input')].filter((i) => !i.labels.length).length")
-    assert unlabelled == 0
+    unlabeled = page.evaluate("[...document.querySelectorAll('input')].filter((i) => !i.labels.length).length")
+    assert unlabeled == 0
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((n) => n.id)")
     assert len(ids) == len(set(ids))
     for link in page.evaluate("[...document.querySelectorAll('nav a')].map((a) => a.hash.slice(1))"):

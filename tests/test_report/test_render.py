@@ -18,7 +18,7 @@ from poscod.exceptions import InvalidInputError
 from poscod.model import NoUnlabeledDataWarning
 from poscod.ratio import CorrectedSigmoid
 from poscod.report import FORMATS, render, summarise, write
-from poscod.report._charts import Axis, frame, path
+from poscod.report._charts import Axis, frame, series
 from poscod.report._format import fixed, interval, markdown_text, percent
 from poscod.report._words import headline, ratio_words, risk_words
 from test_report._cases import fitted
@@ -159,7 +159,11 @@ def test_ticks_lie_on_the_axis(low, width):
 
 def test_paths_break_where_values_are_missing():
     chart = frame((0.0, 1.0), (0.0, 1.0), ("x", "y"))
-    assert path(chart, [0.0, 0.5, 1.0], [0.0, None, 1.0]).count("M") == 2
+    at = [{"x": x, "estimate": y, "low": y, "high": 1.0} for x, y in ((0.0, 0.1), (0.2, 0.3), (0.5, None), (1.0, 0.7))]
+    series(chart, "poscod", at, "a")
+    assert [line["class"] for line in chart["lines"]] == ["poscod", "poscod whisker", "poscod"]
+    assert [line["d"].count("L") for line in chart["lines"]] == [1, 0, 0]
+    assert len(chart["bands"]) == 2
     assert frame((1.0, 1.0), (2.0, 2.0), ("x", "y"))["x"]["ticks"]
 
 
@@ -201,7 +205,7 @@ def test_odd_models_and_rows(case, name):
     json.loads(render(found, ".json"))
     want = model.evaluate(rows["X"], rows["y"], rows["X_ood"])
     assert found["rates"]["risk"]["estimate"] == pytest.approx(want.risk.estimate)
-    assert ("infinite (g alone)" in markdown) == (name == "alpha 1")
+    assert ("Accept where g &lt;=" in markdown) == (name == "alpha 1")
     if name in ("no ratio", "one row"):
         assert "cannot be said" in markdown
 
@@ -215,9 +219,9 @@ def test_points_at_infinity_are_drawn_at_the_edge(case):
 
 def test_lines_that_break_off_are_explained():
     rare = fitted("rare")
-    for ood, unlabelled in ((None, rare.X_unlabeled), (rare.X_ood, rare.X_unlabeled), (None, None)):
-        found = summarise(rare.model, X=rare.X, y=rare.y, X_ood=ood, X_unlabeled=unlabelled, explorer=False)
-        free = ood is None and unlabelled is not None
+    for ood, unlabeled in ((None, rare.X_unlabeled), (rare.X_ood, rare.X_unlabeled), (None, None)):
+        found = summarise(rare.model, X=rare.X, y=rare.y, X_ood=ood, X_unlabeled=unlabeled, explorer=False)
+        free = ood is None and unlabeled is not None
         assert ('id="breaks"' in render(found)) == free
         assert not free or None in found["curves"]["risk"]
 

@@ -4,7 +4,8 @@ from scipy.optimize import linprog
 
 from poscod import ScodProblem
 from poscod.exceptions import InvalidInputError
-from poscod.theory import CONSTRUCTIONS, no_free_lunch
+from poscod.theory import no_free_lunch
+from poscod.theory._no_free_lunch import CONSTRUCTIONS
 from test_theory._worlds import oracle_evaluate, raise_tpr
 
 # (tpr_min, slack): above, at and below one half, below one quarter, with and without slack, also beyond 1 - tpr_min.

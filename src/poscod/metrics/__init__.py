@@ -14,23 +14,11 @@ from poscod.metrics._counts import count as count
 from poscod.metrics._counts import rank as rank
 from poscod.metrics._counts import required as required
 from poscod.metrics._counts import rounding_of as rounding_of
-from poscod.metrics._curves import (
-    OscrCurve,
-    ScodCurve,
-    SelectiveRiskCurve,
-    oscr_curve,
-    scod_curve,
-    selective_risk_curve,
-)
-from poscod.metrics._curves import scod_curve_of as scod_curve_of
-from poscod.metrics._curves import scod_risk_of_counts as scod_risk_of_counts
-from poscod.metrics._curves import share as share
+from poscod.metrics._curves import ScodCurve, oscr_curve, scod_curve, selective_risk_curve
 from poscod.metrics._intervals import (
     METRICS,
-    Comparison,
     DegenerateIntervalWarning,
     Interval,
-    Metric,
     binomial_interval,
     bootstrap,
     compare,
@@ -41,13 +29,9 @@ from poscod.metrics._points import fpr_at_tpr, fpr_at_tpr_ood_positive, scod_ris
 
 __all__ = [
     "METRICS",
-    "Comparison",
     "DegenerateIntervalWarning",
     "Interval",
-    "Metric",
-    "OscrCurve",
     "ScodCurve",
-    "SelectiveRiskCurve",
     "augrc",
     "aupr",
     "aurc",

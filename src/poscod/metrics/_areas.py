@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from poscod._validation import check_choice, check_number, check_vector
 from poscod.metrics._counts import Counts, count, is_defined
-from poscod.metrics._curves import mistakes, oscr_curve_of, scod_risk_of_counts, selective_risk_of
+from poscod.metrics._curves import mistakes, oscr_curve_of
 
 
 def auroc(score_id: Any, score_ood: Any, *, weight_id: Any = None, weight_ood: Any = None) -> float:
@@ -251,7 +251,7 @@ def aurc_of(counts: Counts, *, area: str = "step") -> float:
     integrate = check_choice(area, "area", _AREAS)
     if not is_defined(counts, "aurc", ood=False):
         return float("nan")
-    return integrate(counts.n_id, selective_risk_of(counts)) / counts.total_id
+    return integrate(counts.n_id, counts.selective_risk) / counts.total_id
 
 
 def augrc_of(counts: Counts) -> float:
@@ -261,15 +261,14 @@ def augrc_of(counts: Counts) -> float:
     return _lines(counts.n_id, counts.loss) / counts.total_id**2
 
 
-def ausrt_of(counts: Counts, *, alpha: float = 0.5, envelope: bool = True, beyond: float = np.inf) -> float:
-    """Compute `ausrt` from counts; `beyond` is the least risk at looser thresholds that are counted elsewhere."""
+def ausrt_of(counts: Counts, *, alpha: float = 0.5, envelope: bool = True) -> float:
+    """Compute `ausrt` from counts."""
     alpha = check_number(alpha, "alpha", 0.0, 1.0)
     if not is_defined(counts, "ausrt", ood=alpha > 0):
         return float("nan")
-    risk = scod_risk_of_counts(counts, alpha)
+    risk = counts.scod_risk(alpha)
     if envelope:
         np.minimum.accumulate(risk[::-1], out=risk[::-1])
-        np.minimum(risk, beyond, out=risk)
         return _steps(counts.n_id, risk) / counts.total_id
     return _lines_from_first(counts.n_id, risk) / counts.total_id
 

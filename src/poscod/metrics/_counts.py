@@ -17,7 +17,6 @@ from poscod._validation import Floats, check_vector, check_weight
 from poscod.exceptions import UndefinedMetricWarning
 
 Indices = NDArray[np.intp]
-_LEAST_BLOCK = 1 << 18  # numbers
 ABSENT: Any = object()  # not None: a forgotten loss must not be scored as a perfect classifier
 _NO_ROWS: Indices = np.zeros(0, dtype=np.intp)
 
@@ -46,6 +45,32 @@ class Counts(NamedTuple):
     total_id: float
     total_ood: float
     rounding: float
+
+    @property
+    def tpr(self) -> Floats:
+        """Share of ID accepted; NaN without ID rows."""
+        return _share(self.n_id, self.total_id)
+
+    @property
+    def fpr(self) -> Floats:
+        """Share of OOD accepted; NaN without OOD rows."""
+        return _share(self.n_ood, self.total_ood)
+
+    @property
+    def selective_risk(self) -> Floats:
+        """Mean loss of the accepted ID rows; NaN where no ID row is accepted."""
+        with np.errstate(invalid="ignore"):  # no loss over no rows
+            return self.loss / self.n_id
+
+    def scod_risk(self, alpha: float) -> Floats:
+        """SCOD risk at each threshold, as `ScodProblem.risk` has it, in place."""
+        if alpha == 1.0:
+            return self.fpr
+        risk = self.selective_risk
+        if alpha > 0.0:  # a term of weight zero may be undefined
+            risk *= 1.0 - alpha
+            risk += self.n_ood * (alpha / self.total_ood)
+        return risk
 
 
 class Ranking(NamedTuple):
@@ -93,22 +118,15 @@ def rank(
     Each sample is sorted by itself and the two runs are merged: numpy's stable sort finds the runs and merges them in
     linear time, which is several times cheaper than sorting the pooled sample.
     """
-    m, n = len(score_id), 0 if score_ood is None else len(score_ood)
-    # One block for the long arrays, with room to spare that is never touched: freed, it teaches the C library to keep that
-    # much memory for the next call. Separate arrays go back to the system and are faulted in again, which costs more than
-    # the arithmetic.
-    block = np.empty(max(6 * (m + n), _LEAST_BLOCK))[: 3 * (m + n)].reshape(3, m + n)
-    pooled, ordered, rank_ood = block[0], block[1], block[2].view(np.intp)
-    by_id, by_ood = _order_into(pooled[:m], score_id, order_id), _NO_ROWS
-    if score_ood is None or n == 0:
-        ordered, rank_id = pooled, np.arange(1, m + 1, dtype=np.intp)
-        rank_ood[:] = 0
-    else:
-        by_ood = _order_into(pooled[m:], score_ood, order_ood)
+    m = len(score_id)
+    by_id, ordered = _order(score_id, order_id)
+    by_ood, rank_id = _NO_ROWS, np.arange(1, m + 1)
+    if score_ood is not None and len(score_ood):
+        by_ood, ordered_ood = _order(score_ood, order_ood)
+        pooled = np.concatenate([ordered, ordered_ood])
         merge = np.argsort(pooled, kind="stable")
-        np.take(pooled, merge, out=ordered, mode="clip")
-        rank_id = np.cumsum(merge < m, out=merge)
-        np.subtract(np.arange(1, m + n + 1, dtype=np.intp), rank_id, out=rank_ood)
+        ordered, rank_id = pooled[merge], np.cumsum(merge < m)
+    rank_ood = np.arange(1, len(ordered) + 1) - rank_id
     is_end = ordered[1:] != ordered[:-1]
     if is_end.all():
         return Ranking(ordered, by_id, by_ood, rank_id, rank_ood)
@@ -181,15 +199,17 @@ def required(total: float, share: Any, rounding: float = 1e-14) -> Any:
     return share * total * (1.0 - rounding)
 
 
-def _order_into(target: Floats, score: Floats, with_rows: bool) -> Indices:
-    """Write the sorted score into target; return the row numbers where they are wanted."""
-    if with_rows:
-        rows = np.argsort(score)
-        np.take(score, rows, out=target, mode="clip")  # without a mode numpy buffers the output
-        return rows
-    target[:] = score
-    target.sort()
-    return _NO_ROWS
+def _share(part: NDArray[Any], total: float) -> Floats:
+    """Divide by a total that may be zero, where every share is undefined."""
+    return part / total if total > 0 else np.full(len(part), np.nan)
+
+
+def _order(score: Floats, with_rows: bool) -> tuple[Indices, Floats]:
+    """Return the row numbers by increasing score, where they are wanted, and the sorted score."""
+    if not with_rows:
+        return _NO_ROWS, np.sort(score)
+    rows = np.argsort(score)
+    return rows, score[rows]
 
 
 def _accumulate(values: Floats | None, order: Indices, ranks: Indices) -> NDArray[Any]:

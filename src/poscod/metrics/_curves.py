@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poscod._validation import Floats, check_vector
 from poscod.metrics._counts import Counts, count
@@ -182,37 +181,10 @@ def mistakes(loss: Floats) -> Floats:
 
 def oscr_curve_of(counts: Counts) -> OscrCurve:
     """Turn counts whose loss marks mistakes into rates."""
-    right = counts.n_id - counts.loss
-    return OscrCurve(counts.threshold, share(counts.n_ood, counts.total_ood), share(right, counts.total_id))
+    right = counts._replace(n_id=counts.n_id - counts.loss)
+    return OscrCurve(counts.threshold, counts.fpr, right.tpr)
 
 
 def scod_curve_of(counts: Counts) -> ScodCurve:
     """Turn counts into rates."""
-    return ScodCurve(
-        counts.threshold,
-        share(counts.n_id, counts.total_id),
-        share(counts.n_ood, counts.total_ood),
-        selective_risk_of(counts),
-    )
-
-
-def selective_risk_of(counts: Counts) -> Floats:
-    """Mean loss of the accepted ID rows; NaN where no ID row is accepted."""
-    with np.errstate(invalid="ignore"):  # no loss over no rows
-        return counts.loss / counts.n_id
-
-
-def scod_risk_of_counts(counts: Counts, alpha: float) -> Floats:
-    """SCOD risk at each threshold: `ScodProblem.risk` of the curve, in place."""
-    if alpha == 1.0:
-        return share(counts.n_ood, counts.total_ood)
-    risk = selective_risk_of(counts)
-    if alpha > 0.0:  # a term of weight zero may be undefined
-        risk *= 1.0 - alpha
-        risk += counts.n_ood * (alpha / counts.total_ood)
-    return risk
-
-
-def share(part: NDArray[Any], total: float) -> Floats:
-    """Divide by a total that may be zero, where every share is undefined."""
-    return part / total if total > 0 else np.full(len(part), np.nan)
+    return ScodCurve(counts.threshold, counts.tpr, counts.fpr, counts.selective_risk)

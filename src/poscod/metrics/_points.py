@@ -13,7 +13,6 @@ import numpy as np
 
 from poscod._validation import check_number
 from poscod.metrics._counts import Counts, count, is_defined, required
-from poscod.metrics._curves import scod_risk_of_counts
 
 
 def scod_risk(
@@ -130,7 +129,7 @@ def scod_risk_of(counts: Counts, *, alpha: float = 0.5, tpr_min: float = 0.95, e
     first = _first_reaching(counts, tpr_min)
     if not is_defined(counts, "scod_risk", ood=alpha > 0):
         return float("nan")
-    risk = scod_risk_of_counts(counts, alpha)[first:]
+    risk = counts.scod_risk(alpha)[first:]
     return float(risk.min() if envelope else risk[0])
 
 

@@ -195,6 +195,10 @@ class Decoder:
             fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
             state = {**cls._field_defaults, **state}  # type: ignore[attr-defined]
             return tuple.__new__(cls, [state[field] for field in fields])
+        if dataclasses.is_dataclass(cls):
+            needed = [part.name for part in dataclasses.fields(cls) if part.default is dataclasses.MISSING]
+            if lacking := [part for part in needed if part not in state]:
+                raise ModelFileError(f"has a '{name}' without {', '.join(lacking)}: it is damaged.")
         if issubclass(cls, BaseEstimator):
             # A parameter that is younger than the file has its default.
             parameters = inspect.signature(cls.__init__).parameters.items()

@@ -176,7 +176,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         decisions : Decisions
             Columns label, accept, reason, risk, log_ratio, score.
         """
-        return self.rule_.decide(self._scored(X))
+        scored = self._scored(X)
+        return self.rule_.decide(scored)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of each input, or `reject_label`.
@@ -215,7 +216,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         posterior : ndarray of shape (n, K)
         """
-        return self.scorer_.posterior(self._check_rows(X))
+        X = self._check_rows(X)
+        return self.scorer_.posterior(X)
 
     def conditional_risk(self, X: Any) -> Floats:
         """Return r(x), the expected loss of the answer.
@@ -254,7 +256,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         score : ndarray of shape (n,)
         """
-        return self.rule_.score(self._scored(X))
+        scored = self._scored(X)
+        return self.rule_.score(scored)
 
     def acceptance_margin(self, X: Any) -> Floats:
         """Return threshold_ - s(x), the margin of accepting; accepted where it is >= 0.
@@ -267,7 +270,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         margin : ndarray of shape (n,)
         """
-        return self.rule_.threshold - self.rejection_score(X)
+        score = self.rejection_score(X)
+        return self.rule_.threshold - score
 
     def with_rule(self, problem: Problem, *, rules: int = 1) -> POSCOD:
         """Return the same r and g under another problem: a new line, nothing is fitted again.

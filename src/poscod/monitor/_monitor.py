@@ -24,12 +24,12 @@ from poscod.monitor._assess import facts, sequential
 from poscod.monitor._findings import SEVERITIES, Finding
 from poscod.monitor._ledger import Ledger
 from poscod.monitor._partitions import Counts, missing
-from poscod.monitor._reference import Reference
+from poscod.monitor._reference import Reference, reading
 from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.monitor._times import check_width, window_index, window_start
 from poscod.monitor._watch import Watch, watches
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the format of states; a reader refuses other numbers."""
 Pair = tuple[Interval, Interval]
 """OOD share of a window: the best one, and the one from acceptance alone."""
@@ -128,9 +128,7 @@ class Monitor:
             raise InvalidInputError(
                 f"reference must be a Reference, got a {type(reference).__name__}: see Reference.from_model."
             )
-        self.reference = reference
-        self.window = window
-        self.width = check_width(window)
+        self.reference, self.window, self.width = reference, window, check_width(window)
         self.ood_limit = check_number(ood_limit, "ood_limit", 0.0, 1.0, closed="left")
         self.level = check_number(level, "level", 0.0, 1.0, closed="neither")
         self.false_alarm = check_number(false_alarm, "false_alarm", 0.0, 1.0, closed="neither")
@@ -146,6 +144,7 @@ class Monitor:
         Parameters
         ----------
         decisions : Decisions
+            Of the model that the reference was made of.
         at : moment, or array-like of shape (n,), default=None
             When they were made: numbers (seconds since 1970 where window is a text), datetime64, datetime or ISO text; in any
             order. None is now, or the number of decisions so far where window is a number.
@@ -212,7 +211,7 @@ class Monitor:
         origin = int(window_index(self.reference.created, 1, self.width)[0]) if self.width.clock else 0
         found = [
             *sequential(self._ledger, self._watches, self.width, origin, self.ood_limit),
-            *facts(self._ledger, self.reference, self.width, self.max_age),
+            *facts(self._ledger, self.width, self.max_age),
         ]
         return sorted(found, key=lambda finding: (-SEVERITIES[finding.severity], finding.code))
 
@@ -308,6 +307,7 @@ class Monitor:
         Parameters
         ----------
         state : dict
+            Of this version.
         reference : Reference
             The one the state was counted with; another is refused.
 
@@ -315,23 +315,14 @@ class Monitor:
         -------
         monitor : Monitor
         """
-        if not isinstance(state, dict) or state.get("schema") != SCHEMA:
-            found = state.get("schema") if isinstance(state, dict) else type(state).__name__
-            raise InvalidInputError(
-                f"The state must have schema {SCHEMA}, got {found!r}: it is not a monitor's or of another version."
-            )
-        if state.get("reference") != reference.fingerprint:
-            raise InvalidInputError(
-                "The state was counted with another reference: read it with that one, or start a new state for a new model."
-            )
-        try:
+        with reading("state", state, SCHEMA, "begin a new one"):
+            if state["reference"] != reference.fingerprint:
+                raise InvalidInputError(
+                    "The state was counted with another reference: read it with that one, or start a new state for a new model."
+                )
             out = cls(reference, **{name: state[name] for name in _PARAMETERS})
             out.workers = {str(worker) for worker in state["workers"]}
             out._ledger.read(state)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            if isinstance(error, InvalidInputError):
-                raise
-            raise InvalidInputError(f"The state is damaged ({type(error).__name__}: {error}).") from None
         return out
 
     @cached_property

@@ -3,7 +3,7 @@
 
 Convention: made once from a fitted model and then a file of its own; model and monitor share nothing else. The ID rows are
 rows that nothing was fitted on. The second sample is a mixture with OOD share ``prior``: 1 for clean OOD rows, estimated for
-unlabelled traffic, so one formula serves both.
+unlabeled traffic, so one formula serves both.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import datetime
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
+from poscod._json import plain
 from poscod._validation import Floats, check_count, check_number
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
@@ -31,13 +34,6 @@ from poscod.selector import unlabeled_fpr
 
 SCHEMA = 2
 """Number of the format of references; a reader refuses other numbers."""
-SOURCES: dict[str, str] = {
-    "ood": "clean OOD rows",
-    "unlabeled": "fresh unlabeled rows",
-    "fit": "the unlabeled rows that fitted the ratio: they look slightly more OOD to it than fresh rows do",
-    "none": "nothing: FPR is unknown, every OOD share is a lower bound",
-}
-"""Where the knowledge of OOD inputs comes from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,19 +188,16 @@ class Reference:
         -------
         reference : Reference
         """
-        bins, document, loss = check_count(bins, "bins", 2), rule.to_dict(), rule.problem.loss
-        inside, beyond = known[known.accept], mixed[mixed.accept]
-        cells = Cells(
-            quantile_edges(known.score, mixed.score, bins, at=document["threshold"]),
-            quantile_edges(known.log_ratio, mixed.log_ratio, bins),
-            quantile_edges(inside.risk, beyond.risk, bins) if len(inside) else np.zeros(0),
-            classes,
-            document["threshold"],
-        )
+        bins, document = check_count(bins, "bins", 2), rule.to_dict()
+        threshold, inside, beyond = document["threshold"], known[known.accept], mixed[mixed.accept]
+        score = quantile_edges(known.score, mixed.score, bins, at=threshold)
+        ratio = quantile_edges(known.log_ratio, mixed.log_ratio, bins)
+        risk = quantile_edges(inside.risk, beyond.risk, bins) if len(inside) else np.zeros(0)
+        cells = Cells(score, ratio, risk, classes, threshold)
         values, times = np.unique(np.asarray(losses, dtype=np.float64)[known.accept], return_counts=True)
         spent = dict(zip(values.tolist(), times.tolist(), strict=True))
         of_known, of_mixed = count(known, cells), count(mixed, cells)
-        return cls(cells, of_known, of_mixed, prior, source, document, loss, spent, _date(created))
+        return cls(cells, of_known, of_mixed, prior, source, document, rule.problem.loss, spent, _date(created))
 
     @property
     def tpr_promised(self) -> float | None:
@@ -233,7 +226,17 @@ class Reference:
         return ScodProblem(loss=self.loss).loss_matrix(len(self.cells.classes))
 
     def rejected(self, partition: str) -> Any:
-        """Return which cells of a partition ("score", "ratio", "risk" or "label") hold rejected rows."""
+        """Return which cells of a partition hold rejected rows.
+
+        Parameters
+        ----------
+        partition : {"score", "ratio", "risk", "label"}
+            What the cells are cells of.
+
+        Returns
+        -------
+        rejected : ndarray of bool
+        """
         return rejected(self.cells)[partition]
 
     def tpr(self, level: float = 0.95) -> Interval:
@@ -242,6 +245,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1), default=0.95
+            Coverage of the interval.
 
         Returns
         -------
@@ -260,6 +264,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1)
+            Coverage of the interval.
 
         Returns
         -------
@@ -281,6 +286,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1), default=0.95
+            Coverage of the interval.
 
         Returns
         -------
@@ -304,19 +310,9 @@ class Reference:
         -------
         data : dict
         """
-        return {
-            "schema": SCHEMA,
-            "rule": self.rule,
-            "classes": self.cells.classes,
-            "edges": {name: getattr(self.cells, name).tolist() for name in ("score", "ratio", "risk")},
-            "id": {name: counts.tolist() for name, counts in self.id_counts.items()},
-            "mixed": {name: counts.tolist() for name, counts in self.mixed_counts.items()},
-            "prior": list(self.prior),
-            "source": self.source,
-            "loss": self.loss if isinstance(self.loss, str) else [list(row) for row in self.loss],
-            "losses": [[value, times] for value, times in sorted(self.loss_counts.items())],
-            "created": self.created,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        document: dict[str, Any] = plain({"schema": SCHEMA, **values})
+        return document
 
     @classmethod
     def from_dict(cls, data: Any) -> Reference:
@@ -325,42 +321,41 @@ class Reference:
         Parameters
         ----------
         data : dict
+            Of this version.
 
         Returns
         -------
         reference : Reference
         """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise InvalidInputError(
-                f"The reference must have schema {SCHEMA}, got {found!r}: make it again with this version, and begin a new state with it. "
-                "Earlier ones do not say which rule they belong to."
-            )
-        try:
-            rule, loss = data["rule"], data["loss"]
-            edges = {name: np.asarray(data["edges"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
-            cells = Cells(classes=list(data["classes"]), threshold=float(rule["threshold"]), **edges)
+        advice = "make it again with this version, and begin a new state with it: earlier ones do not know their rule"
+        with reading("reference", data, SCHEMA, advice):
+            edges = {name: np.asarray(data["cells"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
+            threshold, loss = float(data["rule"]["threshold"]), data["loss"]
+            cells = Cells(classes=list(data["cells"]["classes"]), threshold=threshold, **edges)
             known, mixed = (
                 {name: read_counts(data[side][name], len(place)) for name, place in rejected(cells).items()}
-                for side in ("id", "mixed")
+                for side in ("id_counts", "mixed_counts")
             )
-            reference = cls(
-                cells,
-                known,
-                mixed,
-                Interval(*(float(v) for v in data["prior"])),
-                str(data["source"]),
-                rule,
-                loss if isinstance(loss, str) else tuple(tuple(row) for row in loss),
-                {float(value): int(times) for value, times in data["losses"]},
-                str(data["created"]),
-            )
+            prior = Interval(**{key: float(value) for key, value in data["prior"].items()})
+            spent = {float(value): int(times) for value, times in data["loss_counts"].items()}
+            loss = loss if isinstance(loss, str) else tuple(tuple(row) for row in loss)
+            reference = cls(cells, known, mixed, prior, data["source"], data["rule"], loss, spent, data["created"])
             _ = reference.tpr_promised
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InvalidInputError(
-                f"The reference is damaged ({type(error).__name__}: {error}): make it again."
-            ) from None
         return reference
+
+
+@contextmanager
+def reading(what: str, data: Any, schema: int, advice: str) -> Iterator[None]:
+    """Refuse documents of another format, and those that turn out to be damaged while they are read."""
+    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if found != schema:
+        raise InvalidInputError(f"The {what} must have schema {schema}, got {found!r}: {advice}.")
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"The {what} is damaged ({type(error).__name__}: {error}): {advice}.") from None
 
 
 def read_counts(values: Any, length: int) -> Counts:
@@ -383,8 +378,7 @@ def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | No
 
 
 def _date(created: Any) -> str:
-    if created is None:
-        created = datetime.datetime.now(datetime.timezone.utc).date()
+    created = datetime.datetime.now(datetime.timezone.utc).date() if created is None else created
     try:
         text = created if isinstance(created, str) else created.isoformat()
         datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -82,11 +82,7 @@ def adjusted_count(
     blind = mixed[1] == 0 or prior.estimate == 0.0
     m, n_mixed, pi_0 = known[1], math.inf if blind else mixed[1], 1.0 if blind else prior.estimate
     t, a = known[0] / m, 0.0 if blind else mixed[0] / mixed[1]
-    # Half a row on either side: a share of exactly 0 or 1 is not known exactly.
-    var_t, var_a = (
-        0.0 if rows == math.inf else _inside(rate, rows) * (1.0 - _inside(rate, rows)) / rows
-        for rate, rows in ((t, m), (a, n_mixed))
-    )
+    var_t, var_a = _variance(t, m), _variance(a, n_mixed)
     tail = (1.0 - level) / 2.0
 
     def tails(pi: Floats) -> tuple[Floats, Floats]:
@@ -140,9 +136,6 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
     (array([0.11]), array([0.084]), array([0.141]))
     """
     size = counts.sum(axis=1).astype(np.float64)
-    if mixed.sum() == 0 or prior.estimate == 0.0:
-        nothing = np.full(size.shape, np.nan)
-        return Shares(nothing, np.zeros(size.shape), np.ones(size.shape))
     p, u, q = *(smooth(c) for c in (known, mixed)), ood_shares(known, mixed, prior.estimate)
     pi, eta = _GRID, _GRID / prior.estimate
     law = (1.0 - pi)[:, None] * p + pi[:, None] * q
@@ -162,9 +155,10 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
     bound = float(ndtri(0.5 + level / 2.0))
     # First term of Cornish and Fisher; a larger skewness than this is beyond its reach.
     shift = np.clip(skew, -2.0, 2.0) * (bound**2 - 1.0) / 6.0
-    estimate = _first_below(z, 0.0)
-    low = np.minimum(_first_below(z - shift, bound), estimate)
-    high = np.maximum(_last_above(z - shift, -bound), estimate)
+    # The first pi that is not rejected from below, and the last one that is not from above.
+    estimate = _crossing(np.minimum.accumulate(z, axis=1), 0.0)
+    low = np.minimum(_crossing(np.minimum.accumulate(z - shift, axis=1), bound), estimate)
+    high = np.maximum(_crossing(np.maximum.accumulate((z - shift)[:, ::-1], axis=1)[:, ::-1], -bound), estimate)
     return _finish(estimate, low, high, size, prior, False, informative=True)
 
 
@@ -202,8 +196,10 @@ def _cumulants(shares: Floats, h: Floats, factor: Any, rows: Any) -> tuple[Float
     )
 
 
-def _inside(rate: float, rows: float) -> float:
-    return min(max(rate, 0.5 / rows), 1.0 - 0.5 / rows)
+def _variance(rate: float, rows: float) -> float:
+    """Return the variance of a share; half a row on either side, because a share of exactly 0 or 1 is not known exactly."""
+    inside = min(max(rate, 0.5 / rows), 1.0 - 0.5 / rows)
+    return inside * (1.0 - inside) / rows
 
 
 def _tails(k: Floats, n: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
@@ -232,28 +228,9 @@ def _bisect(reject: Any, shape: tuple[int, ...]) -> Floats:
     return np.where(start, 0.0, high)
 
 
-def _first_below(z: Floats, bound: float) -> Floats:
-    """Return the pi of the grid, interpolated, where z first falls to a bound; 1 where it never does."""
-    inside = z <= bound
-    place = np.where(inside.any(axis=1), inside.argmax(axis=1), len(_GRID) - 1)
-    return _interpolate(z, place - 1, place, bound)
-
-
-def _last_above(z: Floats, bound: float) -> Floats:
-    """Return the pi of the grid, interpolated, where z is last at least a bound; 0 where it never is."""
-    inside = z >= bound
-    place = np.where(inside.any(axis=1), len(_GRID) - 1 - inside[:, ::-1].argmax(axis=1), 0)
-    return _interpolate(z, place, place + 1, bound)
-
-
-def _interpolate(z: Floats, left: Any, right: Any, bound: float) -> Floats:
-    edge = (left < 0) | (right >= len(_GRID))
-    a, b = np.maximum(left, 0), np.minimum(right, len(_GRID) - 1)
-    row = np.arange(len(z))
-    step = z[row, a] - z[row, b]
-    part = np.clip(np.where(step > 0.0, (z[row, a] - bound) / np.where(step > 0.0, step, 1.0), 1.0), 0.0, 1.0)
-    value = _GRID[a] + part * (_GRID[b] - _GRID[a])
-    return np.where(edge, np.where(left < 0, 0.0, 1.0), value)
+def _crossing(z: Floats, bound: float) -> Floats:
+    """Return where each row of z, which falls along the grid, comes down to a bound; an end of the grid where it does not."""
+    return np.array([np.interp(-bound, -row, _GRID) for row in z])
 
 
 def _finish(

@@ -76,13 +76,12 @@ def window_index(at: Any, n: int, width: Width) -> NDArray[np.int64]:
         return np.repeat(window_index(values[None], 1, width), n)
     if values.ndim != 1 or len(values) != n:
         raise InvalidInputError(f"at must be one moment or one per decision ({n}), got shape {values.shape}.")
-    if not width.clock:
-        if values.dtype.kind not in "iuf":
-            raise InvalidInputError("at must hold numbers where window is a number: use window='1d' or so for dates.")
-        with np.errstate(over="ignore"):
-            place = np.floor(check_vector(values, "at", allow_inf=False) / width.size)
-    else:
-        place = read_moments(values, width).astype(np.int64) // int(width.size)
+    if width.clock:
+        return read_moments(values, width).astype(np.int64) // int(width.size)
+    if values.dtype.kind not in "iuf":
+        raise InvalidInputError("at must hold numbers where window is a number: use window='1d' or so for dates.")
+    with np.errstate(over="ignore"):
+        place = np.floor(check_vector(values, "at", allow_inf=False) / width.size)
     if len(place) and np.abs(place).max() > 2**53:
         raise InvalidInputError("at lies too many windows from zero: check its unit or widen the window.")
     return place.astype(np.int64)

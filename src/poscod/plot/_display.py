@@ -58,7 +58,10 @@ class Display(ABC):
 
     def __post_init__(self) -> None:
         arrays = {name: np.asarray(values) for name, values in self.columns().items()}
-        check_lengths(type(self).__name__, arrays)
+        sizes = {array.shape for array in arrays.values()}
+        if len(sizes) != 1 or len(next(iter(sizes))) != 1:
+            kind, listed = type(self).__name__, ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
+            raise InvalidInputError(f"The arrays of {kind} must be one-dimensional and equally long, got {listed}.")
         self.__dict__.update(arrays)
 
     @classmethod
@@ -101,7 +104,17 @@ class Display(ABC):
     @classmethod
     @abstractmethod
     def from_sample(cls, sample: Sample) -> Self:
-        """Measure on rows that are decided already."""
+        """Measure on rows that are decided already.
+
+        Parameters
+        ----------
+        sample : Sample
+            Fresh rows that a model has decided.
+
+        Returns
+        -------
+        display : Display
+        """
 
     @abstractmethod
     def _draw(self, ax: Any, **options: Any) -> None:
@@ -148,11 +161,3 @@ class Display(ABC):
         ax.legend(fontsize="small", framealpha=0.9)
         self.ax_, self.figure_ = ax, ax.figure
         return self
-
-
-def check_lengths(display: str, arrays: dict[str, Column]) -> None:
-    """Check that arrays are one-dimensional and equally long."""
-    sizes = {array.shape for array in arrays.values()}
-    if len(sizes) != 1 or len(next(iter(sizes))) != 1:
-        listed = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
-        raise InvalidInputError(f"The arrays of {display} must be one-dimensional and equally long, got {listed}.")

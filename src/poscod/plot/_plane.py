@@ -56,7 +56,19 @@ class PlaneDisplay(Display):
 
     @classmethod
     def from_sample(cls, sample: Sample, *, max_points: int | None = 4000) -> PlaneDisplay:
-        """Place rows in the plane, at most so many of a group: evenly spaced ones; None keeps all."""
+        """Place rows in the plane.
+
+        Parameters
+        ----------
+        sample : Sample
+            Fresh rows that a model has decided.
+        max_points : int or None, default=4000
+            Largest number of points of a group: evenly spaced rows; None keeps all.
+
+        Returns
+        -------
+        display : PlaneDisplay
+        """
         thinned = {name: rows[thin(len(rows), max_points)] for name, rows in sample.groups.items()}
         risk, log_ratio, accept = (
             np.concatenate([getattr(rows, key) for rows in thinned.values()]) for key in ("risk", "log_ratio", "accept")
@@ -98,19 +110,12 @@ def boundary(rule: Competitor, right: float, window: tuple[float, float]) -> tup
         level = float(np.log(rule.threshold)) if rule.threshold > 0.0 else -np.inf
         crosses = window[0] <= level <= window[1]
         return (np.array([0.0, right]), np.array([level, level])) if crosses else (np.zeros(0), np.zeros(0))
-    # r falls along the grid; the two points where it enters and leaves the window are added.
-    falling = np.minimum.accumulate(risk)
-    ends = np.interp([-right, 0.0], -falling, grid)
-    inside = (risk >= 0.0) & (risk <= right)
-    if not inside.any():
+    if risk.max() < 0.0 or risk.min() > right:
         return np.zeros(0), np.zeros(0)
-    first, last = np.flatnonzero(inside)[[0, -1]]
-    risk, log_ratio = risk[inside], grid[inside]
-    if first > 0:
-        risk, log_ratio = np.append(right, risk), np.append(ends[0], log_ratio)
-    if last < len(grid) - 1:
-        risk, log_ratio = np.append(risk, 0.0), np.append(log_ratio, ends[1])
-    return risk, log_ratio
+    # r falls along the grid; the points where it enters and leaves the window are added.
+    ends = np.interp([-right, 0.0], -np.minimum.accumulate(risk), grid)
+    inside = (risk > 0.0) & (risk < right)
+    return np.r_[min(right, risk[0]), risk[inside], max(0.0, risk[-1])], np.r_[ends[0], grid[inside], ends[1]]
 
 
 def thin(n: int, limit: int | None) -> slice:

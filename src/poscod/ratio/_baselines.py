@@ -7,7 +7,9 @@ negated once, here, so that ``log_ratio`` grows with OOD.
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import numpy as np
 from scipy.optimize import minimize
@@ -15,11 +17,10 @@ from scipy.special import expit, logsumexp
 
 from poscod._validation import Floats, check_count, check_number
 from poscod.ratio._design import Design
-from poscod.ratio._likelihood import fit_likelihood
 from poscod.ratio._linear import LinearData, LinearRatio, linear_data, select_l2
 from poscod.ratio._prior import acceptance, bbe
 from poscod.ratio._ratio import Ratio
-from poscod.ratio._rows import Rows, content_folds, row_hash
+from poscod.ratio._rows import Rows
 
 
 def _scores(params: Floats, design: Design) -> Floats:
@@ -28,31 +29,38 @@ def _scores(params: Floats, design: Design) -> Floats:
     return np.concatenate(parts)
 
 
-def _pull_back(slope: Floats, design: Design) -> Floats:
-    """Return the gradient with respect to (theta, b) of a function with derivative `slope` in the scores."""
-    gradient = np.zeros(design.n_columns + 1)
-    for rows, block in design.blocks():
-        gradient[:-1] += block.T @ slope[rows].astype(block.dtype)
-    gradient[-1] = slope.sum()
-    return gradient
+def _descend(
+    data: LinearData, loss: Callable[[Floats], tuple[float, Floats]], l2: float, start: Floats, max_iter: int
+) -> Floats:
+    """Minimise a loss of the scores, given with its derivative in them, plus the penalty of theta."""
+
+    def objective(params: Floats) -> tuple[float, Floats]:
+        theta = np.r_[params[:-1], 0.0]
+        value, slope = loss(_scores(params, data.design))
+        gradient = np.zeros(len(params))
+        for rows, block in data.design.blocks():
+            gradient[:-1] += block.T @ slope[rows].astype(block.dtype)
+        gradient[-1] = slope.sum()
+        return value + 0.5 * l2 * float(theta @ theta), gradient + l2 * theta
+
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
+    return np.asarray(found.x)
 
 
-def out_of_sample_prior(rows_id: Rows, rows_u: Rows, data: LinearData, n_folds: int, seed: int) -> tuple[float, float]:
+def out_of_sample_prior(data: LinearData, n_folds: int, seed: int) -> tuple[float, float]:
     """Return (prior by BBE, chosen l2) from cross-fitted logistic regressions of ID against mixture."""
-    fold = np.concatenate(content_folds(row_hash(rows_id.features, seed), row_hash(rows_u.features, seed), n_folds))
+    fold = data.folds(n_folds, seed)
     l2 = select_l2(data, fold, 1.0)
     score = np.zeros(len(fold))
     for k in np.unique(fold):
-        weight = data.weight * (fold != k)
-        fit = fit_likelihood(
-            data.design, data.unlabeled, weight / weight.sum(), np.full(data.design.n_columns, l2), pi=1.0
-        )
+        fit = data.fit(l2, pi=1.0, weight=data.weight * (fold != k))
         score[fold == k] = _scores(np.r_[fit.theta, fit.intercept], data.design)[fold == k]
     z = data.unlabeled
     return bbe(acceptance(score[~z], score[z], data.weight[~z], data.weight[z])), l2
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class NNPU(Ratio):
     """Non-negative positive-unlabelled learning with a linear model and the logistic loss.
 
@@ -81,66 +89,45 @@ class NNPU(Ratio):
        NeurIPS 2017.
     """
 
-    def __init__(
-        self,
-        *,
-        ood_prior: float | None = None,
-        l2: float | None = None,
-        n_folds: int = 5,
-        max_iter: int = 300,
-        random_state: int = 0,
-    ) -> None:
-        self.ood_prior = ood_prior
-        self.l2 = l2
-        self.n_folds = n_folds
-        self.max_iter = max_iter
-        self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        if self.ood_prior is not None:
-            check_number(self.ood_prior, "ood_prior", 0.0, 1.0, closed="neither")
-        if self.l2 is not None:
-            check_number(self.l2, "l2", 0.0, np.inf, closed="left")
-        check_count(self.n_folds, "n_folds", 2)
-        check_count(self.max_iter, "max_iter")
-        check_count(self.random_state, "random_state", 0)
+    prior_ends: ClassVar[str] = "neither"
+    l2_words: ClassVar[tuple[str | None, ...]] = (None,)
+    ood_prior: float | None = None
+    l2: float | None = None
+    n_folds: int = 5
+    max_iter: int = 300
+    random_state: int = 0
 
     def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         data = linear_data(rows_id, rows_u, weight_id, weight_u)
-        pi, l2 = out_of_sample_prior(rows_id, rows_u, data, self.n_folds, self.random_state)
+        pi, l2 = out_of_sample_prior(data, self.n_folds, self.random_state)
         pi = float(np.clip(pi, 1e-3, 0.999)) if self.ood_prior is None else self.ood_prior
         l2 = l2 if self.l2 is None else self.l2
         kappa = 1.0 - pi
         z = data.unlabeled
         w_id, w_u = data.weight[~z] / data.weight[~z].sum(), data.weight[z] / data.weight[z].sum()
 
-        def risk(params: Floats) -> tuple[float, Floats]:
-            f = _scores(params, data.design)
+        def risk(f: Floats) -> tuple[float, Floats]:
             up, down = np.logaddexp(0.0, -f), np.logaddexp(0.0, f)
             bracket = float(w_u @ down[z]) - kappa * float(w_id @ down[~z])
-            slope = np.empty(len(f))
+            slope = np.zeros(len(f))
             slope[~z] = -kappa * w_id * expit(-f[~z])
-            slope[z] = 0.0
             if bracket > 0.0:
                 slope[~z] -= kappa * w_id * expit(f[~z])
                 slope[z] = w_u * expit(f[z])
-            value = kappa * float(w_id @ up[~z]) + max(0.0, bracket) + 0.5 * l2 * float(params[:-1] @ params[:-1])
-            return value, _pull_back(slope, data.design) + l2 * np.r_[params[:-1], 0.0]
+            return kappa * float(w_id @ up[~z]) + max(0.0, bracket), slope
 
         start = np.zeros(data.design.n_columns + 1)
         start[-1] = np.log(kappa / pi)
-        found = minimize(risk, start, jac=True, method="L-BFGS-B", options={"maxiter": self.max_iter})
+        params = _descend(data, risk, l2, start, self.max_iter)
         self.ood_prior_ = pi
-        self.model_ = LinearRatio(data.scaler, -found.x[:-1], float(np.log(kappa / pi) - found.x[-1]))
-
-    def _log_ratio(self, rows: Rows) -> Floats:
-        return self.model_(rows)
+        self.model_ = LinearRatio(data.scaler, -params[:-1], float(np.log(kappa / pi) - params[-1]))
 
     def _interval(self, level: float) -> tuple[float, float]:
         return 0.0, 1.0
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class WOODS(Ratio):
     """Constrained training on wild data: few unlabelled rows called ID, at most 5 % of ID rows called OOD.
 
@@ -170,17 +157,15 @@ class WOODS(Ratio):
     .. [1] J. Katz-Samuels, J. Nakhleh, R. Nowak, Y. Li, "Training OOD Detectors in their Natural Habitats", ICML 2022.
     """
 
-    def __init__(self, *, max_miss: float = 0.05, l2: float = 1e-3, rounds: int = 12, max_iter: int = 100) -> None:
-        self.max_miss = max_miss
-        self.l2 = l2
-        self.rounds = rounds
-        self.max_iter = max_iter
+    max_miss: float = 0.05
+    l2: float = 1e-3
+    rounds: int = 12
+    max_iter: int = 100
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_number(self.max_miss, "max_miss", 0.0, 1.0, closed="neither")
-        check_number(self.l2, "l2", 0.0, np.inf, closed="left")
         check_count(self.rounds, "rounds")
-        check_count(self.max_iter, "max_iter")
 
     def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         data = linear_data(rows_id, rows_u, weight_id, weight_u)
@@ -188,26 +173,22 @@ class WOODS(Ratio):
         w_id, w_u = data.weight[~z] / data.weight[~z].sum(), data.weight[z] / data.weight[z].sum()
         multiplier, stiffness = 0.0, 1.0
 
-        def lagrangian(params: Floats) -> tuple[float, Floats]:
-            energy = _scores(params, data.design)
-            miss = expit(-energy[~z])
+        def lagrangian(energy: Floats) -> tuple[float, Floats]:
+            miss, kept = expit(-energy[~z]), expit(energy[z])
             gap = float(w_id @ miss) - self.max_miss
             active = stiffness * gap + multiplier >= 0.0
             push = multiplier + stiffness * gap if active else 0.0
             term = multiplier * gap + 0.5 * stiffness * gap**2 if active else -0.5 * multiplier**2 / stiffness
-            kept = expit(energy[z])
             slope = np.empty(len(energy))
             slope[~z] = -push * w_id * miss * (1.0 - miss)
             slope[z] = w_u * kept * (1.0 - kept)
-            value = float(w_u @ kept) + term + 0.5 * self.l2 * float(params[:-1] @ params[:-1])
-            return value, _pull_back(slope, data.design) + self.l2 * np.r_[params[:-1], 0.0]
+            return float(w_u @ kept) + term, slope
 
         # Start from logistic regression: at zero the sigmoid loss of a rare class is flat.
-        fit = fit_likelihood(data.design, z, data.weight, np.full(data.design.n_columns, max(self.l2, 1e-4)), pi=1.0)
+        fit = data.fit(max(self.l2, 1e-4), pi=1.0)
         params = -np.r_[fit.theta, fit.intercept]
         for _ in range(self.rounds):
-            found = minimize(lagrangian, params, jac=True, method="L-BFGS-B", options={"maxiter": self.max_iter})
-            params = found.x
+            params = _descend(data, lagrangian, self.l2, params, self.max_iter)
             gap = float(w_id @ expit(-_scores(params, data.design)[~z])) - self.max_miss
             multiplier = max(0.0, multiplier + stiffness * gap)
             if gap > 0.0:
@@ -216,9 +197,6 @@ class WOODS(Ratio):
         norm = float(logsumexp(log_g, b=w_id))
         self.ood_prior_ = float("nan")
         self.model_ = LinearRatio(data.scaler, -params[:-1], float(-params[-1] - norm))
-
-    def _log_ratio(self, rows: Rows) -> Floats:
-        return self.model_(rows)
 
     def _interval(self, level: float) -> tuple[float, float]:
         return 0.0, 1.0

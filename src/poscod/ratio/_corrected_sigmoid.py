@@ -14,27 +14,27 @@ References
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy.stats import norm
 
-from poscod._validation import Floats, check_choice, check_count, check_number
-from poscod.exceptions import InvalidInputError, warn_caller
-from poscod.ratio._likelihood import Fit, fit_likelihood
+from poscod._validation import Floats, check_choice, check_number
+from poscod.exceptions import warn_caller
+from poscod.ratio._likelihood import Fit, maximise, penalised
 from poscod.ratio._linear import (
+    Joint,
     LinearRatio,
-    information,
     linear_data,
     prior_standard_error,
     select_l2,
     to_ratio,
     wald_interval,
 )
-from poscod.ratio._prior import PRIORS
 from poscod.ratio._ratio import Ratio
-from poscod.ratio._rows import Rows, content_folds, row_hash
-from poscod.ratio._strong_recipe import StrongRatio, fit_strong
+from poscod.ratio._rows import Rows, check_foldable, columns_of
+from poscod.ratio._strong_recipe import fit_strong
 from poscod.ratio._warnings import UndeterminedPriorWarning
 
 RECIPES: dict[str, str] = {
@@ -47,6 +47,7 @@ LOOSE = 2.0
 
 
 @final
+@dataclass(eq=False, repr=False)
 class CorrectedSigmoid(Ratio):
     """The paper's corrected sigmoid, and the stronger recipe built on it.
 
@@ -104,96 +105,70 @@ class CorrectedSigmoid(Ratio):
     [False, True]
     """
 
-    min_rows: ClassVar[int] = 2
-
-    def __init__(
-        self,
-        recipe: str = "strong",
-        *,
-        l2: float | str | None = None,
-        ood_prior: float | None = None,
-        prior: str = "mean",
-        n_folds: int = 5,
-        gate_level: float | None = 0.05,
-        max_iter: int = 300,
-        random_state: int = 0,
-    ) -> None:
-        self.recipe = recipe
-        self.l2 = l2
-        self.ood_prior = ood_prior
-        self.prior = prior
-        self.n_folds = n_folds
-        self.gate_level = gate_level
-        self.max_iter = max_iter
-        self.random_state = random_state
+    l2_words: ClassVar[tuple[str | None, ...]] = ("cv", None)
+    recipe: str = "strong"
+    _: KW_ONLY
+    l2: float | str | None = None
+    ood_prior: float | None = None
+    prior: str = "mean"
+    n_folds: int = 5
+    gate_level: float | None = 0.05
+    max_iter: int = 300
+    random_state: int = 0
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_choice(self.recipe, "recipe", RECIPES)
-        check_choice(self.prior, "prior", PRIORS)
-        if self.l2 is not None and self.l2 != "cv":
-            check_number(self.l2, "l2", 0.0, np.inf, closed="left", hint="Or pass 'cv' or None.")
-        if self.ood_prior is not None:
-            check_number(self.ood_prior, "ood_prior", 0.0, 1.0, closed="right")
         if self.gate_level is not None:
             check_number(self.gate_level, "gate_level", 0.0, 1.0, closed="neither")
-        check_count(self.n_folds, "n_folds", 2)
-        check_count(self.max_iter, "max_iter")
-        check_count(self.random_state, "random_state", 0)
 
     def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         if self.recipe == "paper":
-            self._fit_paper(rows_id, rows_u, weight_id, weight_u)
+            data = linear_data(rows_id, rows_u, weight_id, weight_u)
+            l2: Any = 0.0 if self.l2 is None else self.l2
+            if l2 == "cv":
+                l2 = select_l2(data, data.folds(self.n_folds, self.random_state), self.ood_prior)
+            self.fit_joint(data.joint, l2, columns_of(rows_id))
         else:
             self._fit_strong(rows_id, rows_u, weight_id, weight_u)
         self.a_ = float(weight_u.sum() / weight_id.sum() * (1.0 - self.ood_prior_))
 
-    def _fit_paper(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
-        data = linear_data(rows_id, rows_u, weight_id, weight_u)
-        l2: Any = 0.0 if self.l2 is None else self.l2
-        if l2 == "cv":
-            seed = self.random_state
-            folds = content_folds(row_hash(rows_id.features, seed), row_hash(rows_u.features, seed), self.n_folds)
-            l2 = select_l2(data, np.concatenate(folds), self.ood_prior)
-        fit = fit_likelihood(
-            data.design,
-            data.unlabeled,
-            data.weight,
-            np.full(data.design.n_columns, l2),
-            pi=self.ood_prior,
-            max_iter=self.max_iter,
-        )
-        se = np.inf
-        if self.ood_prior is None:
-            info = information(fit, data.design, data.weight, data.log_odds_u)
-            se = prior_standard_error(info, 1.0 / float(np.sum(data.weight**2)))
-        self._keep_paper(fit, to_ratio(fit, data.scaler, data.log_odds_u), l2, se)
+    def fit_joint(self, data: Joint, l2: float, columns: dict[str, int]) -> CorrectedSigmoid:
+        """Fit the paper's joint likelihood on sums over rows, wherever they are, with a given penalty; see `columns_of`."""
+        self._check_parameters()
+        penalty = np.full(len(data.scaler.mean), float(l2))
+
+        def evaluate(params: Floats) -> tuple[float, Floats]:
+            return penalised(data.loss(params, self.ood_prior), params, penalty)
+
+        fit = maximise(evaluate, len(penalty), data.log_odds_u, pi=self.ood_prior, max_iter=self.max_iter)
+        error = np.inf if self.ood_prior is not None else prior_standard_error(data.information(fit), data.size)
+        self._keep_paper(fit, to_ratio(fit, data.scaler, data.log_odds_u), l2, error)
+        self.a_ = float(np.exp(data.log_odds_u) * (1.0 - fit.pi))
+        self.columns_, self.n_features_in_ = columns, columns["features"]
+        return self
 
     def _keep_paper(self, fit: Fit, model: LinearRatio, l2: float, prior_se: float) -> None:
-        """Take over a joint fit, from rows in this memory or elsewhere, and say where it leaves the prior open."""
+        """Take over a joint fit and say where it leaves the prior open."""
         self.l2_ = float(l2)
         self.ood_prior_ = fit.pi
-        self.model_: LinearRatio | StrongRatio = model
+        self.model_ = model
         self.gate_open_, self.gate_p_value_, self.candidates_ = True, 0.0, {"paper": 1.0}
         self._prior_se = prior_se
         if self.ood_prior is None and (not EDGE < fit.pi < 1.0 - EDGE or prior_se > LOOSE):
             warn_caller(
-                f"The joint likelihood does not determine the OOD prior (ood_prior_ = {fit.pi:.2g}) and so not the scale "
-                "of the ratio: use recipe='strong', set l2 or pass ood_prior.",
-                UndeterminedPriorWarning,
+                UndeterminedPriorWarning(
+                    "The joint likelihood does not determine the OOD prior ({ood_prior_} = {got:.2g}) and so not the scale of the ratio: "
+                    "use {recipe}='strong', set {l2} or pass {ood_prior}.",
+                    got=fit.pi,
+                )
             )
 
     def _fit_strong(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
-        least = 4 * self.n_folds
-        if min(len(rows_id), len(rows_u)) < least:
-            raise InvalidInputError(
-                f"X_id and X_unlabeled must have at least {least} rows each to be cross-fitted in {self.n_folds} folds, got "
-                f"{len(rows_id)} and {len(rows_u)}: add rows, or use recipe='paper' with an l2."
-            )
+        check_foldable(rows_id, rows_u, self.n_folds, "add rows, or use {recipe}='paper'.")
         fit = fit_strong(
-            rows_id,
-            rows_u,
-            weight_id,
-            weight_u,
+            (rows_id, rows_u),
+            (weight_id, weight_u),
             prior=self.prior,
             pi=self.ood_prior,
             n_folds=self.n_folds,
@@ -204,9 +179,6 @@ class CorrectedSigmoid(Ratio):
         self.ood_prior_ = fit.pi
         self.gate_open_, self.gate_p_value_ = fit.pi > 0.0, fit.p_value
         self.acceptance_, self.candidates_ = fit.acceptance, fit.weights
-
-    def _log_ratio(self, rows: Rows) -> Floats:
-        return np.asarray(self.model_(rows))
 
     def _interval(self, level: float) -> tuple[float, float]:
         if self.ood_prior is not None:

@@ -7,7 +7,6 @@ ratio E_U[1 / rho] = 1 and E_ID[g] = 1, and in every bin of rho the share of unl
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -15,11 +14,12 @@ from scipy.special import expit, logit
 from scipy.stats import binomtest, chi2_contingency, norm
 
 from poscod._validation import Floats, check_count, check_number
-from poscod.exceptions import InvalidInputError
-from poscod.ratio._evidence import logit_evidence
+from poscod.exceptions import InvalidInputError, warn_caller
+from poscod.metrics import binomial_interval
 from poscod.ratio._ratio import Ratio
 from poscod.ratio._rows import Rows, as_rows, columns_of
 from poscod.ratio._warnings import ClassPriorShiftWarning, SeenByClassifierWarning
+from poscod.scores import one_minus_msp
 
 # A class mix that differs by more than this (total variation, confident half) is a shift and not a flicker.
 SHIFT = 0.05
@@ -176,15 +176,13 @@ def format_diagnosis(found: Diagnosis) -> str:
     text : str
     """
     low, high = found["ood_prior_interval"]
+    bound, rho, mean_g = found["ood_prior_lower_bound"], found["mean_inverse_rho"], found["mean_ratio_id"]
     rows = [
         ("rows", f"{found['n_id']} ID, {found['n_unlabeled']} unlabelled"),
-        (
-            "OOD prior",
-            f"{found['ood_prior']:.3f} in [{low:.3f}, {high:.3f}], certified >= {found['ood_prior_lower_bound']:.3f}",
-        ),
+        ("OOD prior", f"{found['ood_prior']:.3f} in [{low:.3f}, {high:.3f}], certified >= {bound:.3f}"),
         ("log-loss of z", f"{found['log_loss']:.4f} (constant {found['log_loss_constant']:.4f})"),
-        ("E_U[1 / rho]", f"{found['mean_inverse_rho'][0]:.3f} +- {found['mean_inverse_rho'][1]:.3f} (should be 1)"),
-        ("E_ID[g]", f"{found['mean_ratio_id'][0]:.3f} +- {found['mean_ratio_id'][1]:.3f} (should be 1)"),
+        ("E_U[1 / rho]", f"{rho[0]:.3f} +- {rho[1]:.3f} (should be 1)"),
+        ("E_ID[g]", f"{mean_g[0]:.3f} +- {mean_g[1]:.3f} (should be 1)"),
         ("OOD rows", f"{found['expected_ood']:.0f} expected, {found['effective_ood']:.0f} effective"),
         ("decisions that depend on the prior", f"{100 * found['flips']:.1f} %"),
         ("findings", ", ".join(found["findings"]) or "none"),
@@ -220,15 +218,15 @@ def _reliability(p: Floats, z: Any, n_bins: int, level: float) -> list[Bin]:
     bins: list[Bin] = []
     for part in np.split(order, cuts[:-1]):
         k = int(z[part].sum())
-        limits = binomtest(k, len(part)).proportion_ci(level, method="exact")
+        limits = binomial_interval(k, len(part), level=level)
         bins.append(
             {
                 "n_id": len(part) - k,
                 "n_unlabeled": k,
                 "predicted": float(p[part].mean()),
-                "observed": k / len(part),
-                "low": float(limits.low),
-                "high": float(limits.high),
+                "observed": limits.estimate,
+                "low": limits.low,
+                "high": limits.high,
             }
         )
     return bins
@@ -248,34 +246,31 @@ def _flips(log_g: Floats, pi: float, interval: tuple[float, float]) -> float:
 
 def _check_network(rows_id: Rows, rows_u: Rows, posterior: Floats, found: Diagnosis) -> None:
     """Look for training rows among the ID rows and for a shift of the class mix."""
-    assert rows_id.logits is not None
-    assert rows_u.logits is not None
+    logits_id, logits_u = np.asarray(rows_id.logits), np.asarray(rows_u.logits)
     if rows_id.labels is not None and (rows_id.labels >= 0).all():
-        wrong = int(np.sum(np.asarray(rows_id.logits).argmax(axis=1) != rows_id.labels))
-        doubt_u = np.exp(logit_evidence(rows_u.logits)[:, 2])
-        expected = float(np.average(doubt_u, weights=np.maximum(1.0 - posterior, 1e-12)))
-        if (
-            wrong < 0.25 * expected * len(rows_id)
-            and binomtest(wrong, len(rows_id), min(expected, 1.0)).pvalue < P_LIMIT
-        ):
+        n, wrong = len(rows_id), int(np.sum(logits_id.argmax(axis=1) != rows_id.labels))
+        expected = float(np.average(one_minus_msp(logits_u), weights=np.maximum(1.0 - posterior, 1e-12)))
+        if wrong < 0.25 * expected * n and binomtest(wrong, n, min(expected, 1.0)).pvalue < P_LIMIT:
             found["findings"].append("seen_by_classifier")
-            warnings.warn(
-                f"X_id has {wrong} errors in {len(rows_id)} rows where the traffic suggests {expected * len(rows_id):.0f}: these look "
-                "like rows the classifier was trained on; use held-out rows.",
-                SeenByClassifierWarning,
-                stacklevel=3,
+            warn_caller(
+                SeenByClassifierWarning(
+                    "{X_id} has {errors} errors in {rows} rows where the traffic suggests {expected:.0f}: these look like rows the "
+                    "classifier was trained on; use held-out rows.",
+                    errors=wrong,
+                    rows=n,
+                    expected=expected * n,
+                )
             )
-    mix = class_mix(rows_id.logits, rows_u.logits)
-    if mix is None:
-        return
-    found["class_shift"] = shift = mix.shift
-    if mix.differs:
+    mix = class_mix(logits_id, logits_u)
+    found["class_shift"] = None if mix is None else mix.shift
+    if mix is not None and mix.differs:
         found["findings"].append("class_prior_shift")
-        warnings.warn(
-            f"The mix of confidently predicted classes differs between X_id and X_unlabeled (total variation "
-            f"{shift:.2f}): part of ood_prior_ may be a shift of classes; reweight X_id with sample_weight_id.",
-            ClassPriorShiftWarning,
-            stacklevel=3,
+        warn_caller(
+            ClassPriorShiftWarning(
+                "The mix of confidently predicted classes differs between {X_id} and {X_unlabeled} (total variation {shift:.2f}): "
+                "part of {ood_prior_} may be a shift of classes; reweight {X_id} with {sample_weight_id}.",
+                shift=mix.shift,
+            )
         )
 
 
@@ -313,17 +308,11 @@ def class_mix(logits_id: Any, logits_u: Any) -> ClassMix | None:
     True
     """
     sides = [np.asarray(logits) for logits in (logits_id, logits_u)]
-    doubts = [np.exp(logit_evidence(logits)[:, 2]) for logits in sides]
-    if not all(len(doubt) for doubt in doubts):
+    if not all(len(logits) for logits in sides):
         return None
-    cut = float(np.median(doubts[0]))
-    classes = sides[0].shape[1]
-    counts = np.stack(
-        [
-            np.bincount(logits[doubt <= cut].argmax(axis=1), minlength=classes)
-            for logits, doubt in zip(sides, doubts, strict=True)
-        ]
-    )
+    cut = float(np.median(one_minus_msp(sides[0])))
+    sure = [logits[one_minus_msp(logits) <= cut] for logits in sides]
+    counts = np.stack([np.bincount(logits.argmax(axis=1), minlength=sides[0].shape[1]) for logits in sure])
     seen = counts[:, counts.sum(axis=0) > 0]
     if seen.shape[1] < 2 or (seen.sum(axis=1) == 0).any():
         return None

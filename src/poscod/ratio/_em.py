@@ -8,7 +8,8 @@ row) and enters the fit twice, as OOD and as ID with those weights (M-step). ``l
 
 from __future__ import annotations
 
-from typing import Any, final
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +17,19 @@ from scipy.special import expit, logit
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from poscod._validation import Floats, check_choice, check_count, check_number
+from poscod._validation import Floats
 from poscod.exceptions import InvalidInputError
-from poscod.ratio._crossfit import Table, held_out_loss
+from poscod.ratio._crossfit import Table, held_out_loss, recalibrate
 from poscod.ratio._prior import PRIORS, acceptance
 from poscod.ratio._ratio import Ratio
-from poscod.ratio._rows import Rows, content_folds, row_hash
-from poscod.ratio._strong import recalibrate
+from poscod.ratio._rows import Rows, check_foldable, content_folds, row_hash
 
 # Probabilities of trees reach 0 and 1; a log-ratio beyond +-14 is not learned from rows.
 CLIP = 1e-6
 
 
 @final
+@dataclass(eq=False, repr=False)
 class EMRatio(Ratio):
     """Likelihood ratio by expectation-maximisation around a scikit-learn classifier.
 
@@ -70,22 +71,15 @@ class EMRatio(Ratio):
     True
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        ood_prior: float | None = None,
-        prior: str = "mean",
-        max_iter: int = 10,
-        n_folds: int = 5,
-        random_state: int = 0,
-    ) -> None:
-        self.estimator = estimator
-        self.ood_prior = ood_prior
-        self.prior = prior
-        self.max_iter = max_iter
-        self.n_folds = n_folds
-        self.random_state = random_state
+    min_iter: ClassVar[int] = 0
+    prior_ends: ClassVar[str] = "neither"
+    estimator: Any
+    _: KW_ONLY
+    ood_prior: float | None = None
+    prior: str = "mean"
+    max_iter: int = 10
+    n_folds: int = 5
+    random_state: int = 0
 
     def _check_parameters(self) -> None:
         if not hasattr(self.estimator, "predict_proba") or not has_fit_parameter(self.estimator, "sample_weight"):
@@ -93,19 +87,10 @@ class EMRatio(Ratio):
                 "estimator must have predict_proba and a fit that takes sample_weight, got "
                 f"{type(self.estimator).__name__}: e.g. HistGradientBoostingClassifier() or LogisticRegression()."
             )
-        if self.ood_prior is not None:
-            check_number(self.ood_prior, "ood_prior", 0.0, 1.0, closed="neither")
-        check_choice(self.prior, "prior", PRIORS)
-        check_count(self.max_iter, "max_iter", 0)
-        check_count(self.n_folds, "n_folds", 2)
-        check_count(self.random_state, "random_state", 0)
+        super()._check_parameters()
 
     def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
-        if min(len(rows_id), len(rows_u)) < 4 * self.n_folds:
-            raise InvalidInputError(
-                f"X_id and X_unlabeled must have at least {4 * self.n_folds} rows each to be cross-fitted in "
-                f"{self.n_folds} folds, got {len(rows_id)} and {len(rows_u)}: add rows."
-            )
+        check_foldable(rows_id, rows_u, self.n_folds, "add rows.")
         seed = self.random_state
         folds = content_folds(row_hash(rows_id.features, seed), row_hash(rows_u.features, seed), self.n_folds)
         fold = np.concatenate(folds)
@@ -118,24 +103,22 @@ class EMRatio(Ratio):
         odds = table.log_odds_u
         # Start: ID against mixture gives rho = p_U / p_I; g = (rho - (1 - pi)) / pi, cut at a small positive number.
         models, score = self._cross_fit(x, z.astype(np.float64), weight, fold)
-        rho = score - odds
         pi = self.ood_prior
         if pi is None:
-            rule = PRIORS[self.prior]
-            pi = rule(acceptance(rho[~z], rho[z], weight[~z], weight[z]))
-            pi = float(np.clip(pi, 1e-3, 0.999))
-        # In units of u: u = log g + odds + log pi, and e^u = odds * (rho - (1 - pi)).
-        u = odds + np.log(np.maximum(np.exp(np.minimum(rho, 50.0)) - (1.0 - pi), 0.01 * pi))
-        shift = odds + float(np.log(pi))
+            rho = score - odds
+            estimate = PRIORS[self.prior](acceptance(rho[~z], rho[z], weight[~z], weight[z]))
+            pi = float(np.clip(estimate, 1e-3, 0.999))
+        # The stacked sample has OOD mass pi_U pi and ID mass 1 - pi_U pi.
+        mass = pi / (1.0 + np.exp(-odds))
+        self.ood_prior_ = pi
+        self._offsets = (odds, odds + float(np.log(pi)), float(np.log((1.0 - mass) / mass)))
+        u = self._u(score, start=True)
         self.losses_ = [held_out_loss(u, table, pi)]
         kept: tuple[int, list[Any], Floats] = (0, models, u)
         for step in range(1, self.max_iter + 1):
-            log_g = u - shift
-            posterior = np.where(z, expit(log_g + logit(pi)), 0.0)
+            posterior = np.where(z, expit(u - self._offsets[1] + logit(pi)), 0.0)
             models, score = self._cross_fit(x, posterior, weight, fold)
-            # The stacked sample has OOD mass pi_U pi and ID mass 1 - pi_U pi.
-            mass = pi / (1.0 + np.exp(-odds))
-            u = score + float(np.log((1.0 - mass) / mass)) + shift
+            u = self._u(score, start=False)
             self.losses_.append(held_out_loss(u, table, pi))
             if self.losses_[-1] < min(self.losses_[:-1]):
                 kept = (step, models, u)
@@ -144,8 +127,6 @@ class EMRatio(Ratio):
         self.n_iter_, self.models_, u = kept
         self.kappa_, self.shift_ = recalibrate(u, table, pi)
         self._start = self.n_iter_ == 0
-        self._offsets = (odds, shift, float(np.log((1.0 - pi / (1.0 + np.exp(-odds))) / (pi / (1.0 + np.exp(-odds))))))
-        self.ood_prior_ = pi
         u = self.kappa_ * u + self.shift_
         self.acceptance_ = acceptance(u[~z], u[z], weight[~z], weight[z])
 
@@ -166,14 +147,17 @@ class EMRatio(Ratio):
         return models, score
 
     def _log_ratio(self, rows: Rows) -> Floats:
-        odds, shift, constant = self._offsets
         score = np.mean([_logit(model, rows.features) for model in self.models_], axis=0)
-        if self._start:
-            pi = self.ood_prior_
-            u = odds + np.log(np.maximum(np.exp(np.minimum(score - odds, 50.0)) - (1.0 - pi), 0.01 * pi))
-        else:
-            u = score + constant + shift
-        return np.asarray(self.kappa_ * u + self.shift_ - shift)
+        u = self._u(score, start=self._start)
+        return np.asarray(self.kappa_ * u + self.shift_ - self._offsets[1])
+
+    def _u(self, score: Floats, *, start: bool) -> Floats:
+        """Return u = log g + odds + log pi from the logits of a fit, in which e^u = odds * (rho - (1 - pi)) at the start."""
+        odds, shift, constant = self._offsets
+        if not start:
+            return score + constant + shift
+        pi = self.ood_prior_
+        return np.asarray(odds + np.log(np.maximum(np.exp(np.minimum(score - odds, 50.0)) - (1.0 - pi), 0.01 * pi)))
 
 
 def _logit(model: Any, x: NDArray[Any]) -> Floats:

@@ -6,6 +6,7 @@ Convention: ``log g = weight^T phi + intercept``; `fit` looks at the rows and ch
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -20,6 +21,7 @@ from poscod.ratio._rows import Rows
 
 
 @final
+@dataclass(eq=False, repr=False)
 class FixedLinear(Ratio):
     """A known linear log-ratio, to be used like one that is learned.
 
@@ -50,16 +52,15 @@ class FixedLinear(Ratio):
     """
 
     min_rows: ClassVar[int] = 1
-
-    def __init__(self, weight: Any, intercept: float = 0.0, *, ood_prior: float = 0.5) -> None:
-        self.weight = weight
-        self.intercept = intercept
-        self.ood_prior = ood_prior
+    weight: Any
+    intercept: float = 0.0
+    _: KW_ONLY
+    ood_prior: float = 0.5
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_vector(self.weight, "weight", allow_inf=False)
         check_number(self.intercept, "intercept", -np.inf, np.inf, closed="neither")
-        check_number(self.ood_prior, "ood_prior", 0.0, 1.0, closed="right")
 
     def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         weight = check_vector(self.weight, "weight", allow_inf=False)
@@ -69,6 +70,3 @@ class FixedLinear(Ratio):
         self.model_ = LinearRatio(Scaler(np.zeros(d), np.ones(d)), weight, float(self.intercept))
         self.ood_prior_ = float(self.ood_prior)
         self.acceptance_ = acceptance(self.model_(rows_id), self.model_(rows_u), weight_id, weight_u)
-
-    def _log_ratio(self, rows: Rows) -> Floats:
-        return self.model_(rows)

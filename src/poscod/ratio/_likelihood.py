@@ -106,20 +106,6 @@ def penalised(sums: tuple[float, Floats], params: Floats, l2: Floats) -> tuple[f
     return value + 0.5 * float(l2 @ theta**2), gradient
 
 
-def objective(
-    params: Floats,
-    design: Columns,
-    unlabeled: NDArray[np.bool_],
-    weight: Floats,
-    l2: Floats,
-    log_odds_u: float,
-    pi: float | None,
-    offset: Floats | None = None,
-) -> tuple[float, Floats]:
-    """Return the penalised mean negative log-likelihood and its gradient."""
-    return penalised(loss_sums(params, design, unlabeled, weight, log_odds_u, pi, offset), params, l2)
-
-
 def fit_likelihood(
     design: Columns,
     unlabeled: NDArray[np.bool_],
@@ -131,15 +117,14 @@ def fit_likelihood(
     warm: Fit | None = None,
     offset: Floats | None = None,
     max_iter: int = 300,
-    tol: float = 1e-4,
 ) -> Fit:
-    """Maximise the penalised likelihood with L-BFGS."""
+    """Maximise the penalised likelihood of rows in memory."""
     log_odds_u = float(logit(float(weight[unlabeled].sum())))
 
     def evaluate(params: Floats) -> tuple[float, Floats]:
-        return objective(params, design, unlabeled, weight, l2, log_odds_u, pi, offset)
+        return penalised(loss_sums(params, design, unlabeled, weight, log_odds_u, pi, offset), params, l2)
 
-    return maximise(evaluate, design.n_columns, log_odds_u, pi=pi, starts=starts, warm=warm, max_iter=max_iter, tol=tol)
+    return maximise(evaluate, design.n_columns, log_odds_u, pi=pi, starts=starts, warm=warm, max_iter=max_iter)
 
 
 def maximise(
@@ -151,11 +136,11 @@ def maximise(
     starts: Sequence[float] = STARTS,
     warm: Fit | None = None,
     max_iter: int = 300,
-    tol: float = 1e-4,
 ) -> Fit:
-    """Maximise a penalised likelihood, wherever its rows are."""
+    """Maximise a penalised likelihood of d columns with L-BFGS, wherever its rows are."""
     best: Fit | None = None
     theta = np.zeros(d) if warm is None else warm.theta
+    gtol = 1e-4 if pi is not None else 1e-5
 
     def descend(first: Floats, iterations: int) -> tuple[Fit, Floats]:
         result = minimize(
@@ -163,7 +148,7 @@ def maximise(
             first,
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": iterations, "gtol": tol if pi is not None else 0.1 * tol, "ftol": 1e-9, "maxcor": 20},
+            options={"maxiter": iterations, "gtol": gtol, "ftol": 1e-9, "maxcor": 20},
         )
         prior = float(np.clip(expit(result.x[d + 1]), PI_FLOOR, 1.0)) if pi is None else pi
         return Fit(result.x[:d].copy(), float(result.x[d]), prior, float(result.fun)), result.x

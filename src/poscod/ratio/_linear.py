@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A fitted linear u on standardised features, and fits that need nothing but features.
 
-Convention: coefficients belong to standardised columns; ``log g = u - log(pi_U / (1 - pi_U)) - log pi``.
+Convention: coefficients belong to standardised columns; ``log g = u - log(pi_U / (1 - pi_U)) - log pi``. `Joint` is what a fit
+reads of rows that may be elsewhere, `LinearData` the same in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +17,8 @@ from scipy.special import expit, logit
 
 from poscod._validation import Floats
 from poscod.ratio._design import Columns, Design, Scaler, cache_blocks, fit_scaler
-from poscod.ratio._likelihood import Fit, fit_likelihood, log_a, objective
-from poscod.ratio._rows import Rows
+from poscod.ratio._likelihood import Fit, fit_likelihood, log_a, loss_sums
+from poscod.ratio._rows import Rows, content_folds, row_hash
 
 FOLDED_MEAN = 100.0  # in standard deviations
 L2_GRID = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001, 0.00001)
@@ -48,9 +50,35 @@ class LinearRatio:
 
 
 @dataclass(frozen=True)
-class LinearData:
-    """Both sides stacked for a linear fit."""
+class Joint:
+    """Rows of both sides, in memory or elsewhere, as a joint fit reads them: sums over all rows.
 
+    Attributes
+    ----------
+    scaler : Scaler
+        Of the columns.
+    log_odds_u : float
+        log(pi_U / (1 - pi_U)).
+    size : float
+        Effective number of rows: the squared sum of weights over the sum of squared weights.
+    loss : callable
+        (params, pi) -> mean negative log-likelihood and its gradient, see `loss_sums`.
+    information : callable
+        fit -> mean information of a row, see `information`.
+    """
+
+    scaler: Scaler
+    log_odds_u: float
+    size: float
+    loss: Callable[[Floats, float | None], tuple[float, Floats]]
+    information: Callable[[Fit], Floats]
+
+
+@dataclass(frozen=True)
+class LinearData:
+    """Both sides, stacked and standardised in memory; weights sum to one."""
+
+    sides: tuple[Rows, Rows]
     design: Design
     scaler: Scaler
     unlabeled: NDArray[np.bool_]
@@ -61,14 +89,44 @@ class LinearData:
         """log(pi_U / (1 - pi_U))."""
         return float(logit(self.weight[self.unlabeled].sum()))
 
+    @property
+    def joint(self) -> Joint:
+        """What a joint fit reads."""
+        odds, size = self.log_odds_u, 1.0 / float(np.sum(self.weight**2))
+        return Joint(self.scaler, odds, size, self.loss, lambda fit: information(fit, self.design, self.weight, odds))
+
+    def folds(self, k: int, seed: int) -> NDArray[np.int64]:
+        """Return the fold of every row; equal rows share one."""
+        hash_id, hash_u = (row_hash(rows.features, seed) for rows in self.sides)
+        return np.concatenate(content_folds(hash_id, hash_u, k))
+
+    def fit(
+        self,
+        l2: float,
+        *,
+        pi: float | None,
+        weight: Floats | None = None,
+        warm: Fit | None = None,
+        max_iter: int = 300,
+    ) -> Fit:
+        """Fit u with one penalty for all columns, on all rows or with other weights."""
+        share = self.weight if weight is None else weight / weight.sum()
+        penalty = np.full(self.design.n_columns, float(l2))
+        return fit_likelihood(self.design, self.unlabeled, share, penalty, pi=pi, warm=warm, max_iter=max_iter)
+
+    def loss(self, params: Floats, pi: float | None, weight: Floats | None = None) -> tuple[float, Floats]:
+        """Return the negative log-likelihood and its gradient, weighted as the rows are or otherwise."""
+        mass = self.weight if weight is None else weight
+        return loss_sums(params, self.design, self.unlabeled, mass, self.log_odds_u, pi)
+
 
 def linear_data(rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> LinearData:
     """Standardise and stack both sides."""
     scaler = fit_scaler([rows_id.features, rows_u.features], [weight_id, weight_u])
-    # Sums of a fit that is the same wherever its rows are, in one memory or in many, are made in float64.
+    # Sums of a fit that is the same wherever its rows are, in memory or on a cluster, are made in float64.
     design = Design([(rows_id.features,), (rows_u.features,)], (scaler,), dtype=np.float64)
     unlabeled = np.repeat([False, True], [len(rows_id), len(rows_u)])
-    return LinearData(design, scaler, unlabeled, np.concatenate([weight_id, weight_u]))
+    return LinearData((rows_id, rows_u), design, scaler, unlabeled, np.concatenate([weight_id, weight_u]))
 
 
 def to_ratio(fit: Fit, scaler: Scaler, log_odds_u: float) -> LinearRatio:
@@ -76,28 +134,16 @@ def to_ratio(fit: Fit, scaler: Scaler, log_odds_u: float) -> LinearRatio:
     return LinearRatio(scaler, fit.theta, fit.intercept - log_odds_u - float(np.log(fit.pi)))
 
 
-def select_l2(data: LinearData, fold: NDArray[Any], pi: float | None, grid: tuple[float, ...] = L2_GRID) -> float:
+def select_l2(data: LinearData, fold: NDArray[Any], pi: float | None) -> float:
     """Choose the penalty by held-out likelihood, along a warm-started path from strong to weak."""
-    d = data.design.n_columns
-    total = np.zeros(len(grid))
+    total = np.zeros(len(L2_GRID))
     for k in np.unique(fold):
-        inside = data.weight * (fold != k)
-        outside = data.weight * (fold == k)
         warm: Fit | None = None
-        for index, l2 in enumerate(grid):
-            fit = fit_likelihood(
-                data.design, data.unlabeled, inside / inside.sum(), np.full(d, l2), pi=pi, warm=warm, max_iter=100
-            )
-            total[index] += mean_loss(fit, data, outside)
+        for index, l2 in enumerate(L2_GRID):
+            fit = data.fit(l2, pi=pi, weight=data.weight * (fold != k), warm=warm, max_iter=100)
+            total[index] += data.loss(np.r_[fit.theta, fit.intercept], fit.pi, data.weight * (fold == k))[0]
             warm = fit if pi is not None else None
-    return grid[int(np.argmin(total))]
-
-
-def mean_loss(fit: Fit, data: LinearData, weight: Floats) -> float:
-    """Return the weighted log-loss of a fit."""
-    params = np.r_[fit.theta, fit.intercept]
-    value, _ = objective(params, data.design, data.unlabeled, weight, np.zeros(len(fit.theta)), data.log_odds_u, fit.pi)
-    return value
+    return L2_GRID[int(np.argmin(total))]
 
 
 def information(fit: Fit, design: Columns, weight: Floats, log_odds_u: float) -> Floats:

@@ -2,7 +2,8 @@
 """The skeleton every ratio estimator shares: checks at the door, log space inside, an interval for the prior.
 
 Convention: ``log_ratio`` is log g = log p_O / p_I, finite for every row; ``ratio`` is its exponential. A subclass is
-final and writes `_fit`, `_log_ratio` for one block of rows and, where it estimates a prior, `_interval`.
+final, declares its parameters as fields of a dataclass (which writes an ``__init__`` that assigns them) and writes `_fit`; it
+keeps what maps rows to log g as ``model_``, or writes `_log_ratio`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from poscod._validation import Floats, check_number
-from poscod.ratio._gate import prior_interval
-from poscod.ratio._prior import PRIORS, Acceptance, scott
+from poscod._validation import Floats, check_choice, check_count, check_number
+from poscod.ratio._prior import PRIORS, Acceptance, prior_interval, scott
 from poscod.ratio._rows import Rows, as_rows, columns_of, pair_weights
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
     """
 
     min_rows: ClassVar[int] = 2
+    min_iter: ClassVar[int] = 1
+    prior_ends: ClassVar[str] = "right"  # of (0, 1]: whether a given prior may be 1
+    l2_words: ClassVar[tuple[str | None, ...]] = ()  # what l2 may be instead of a number
+    model_: Any
 
     def fit(
         self,
@@ -152,15 +156,26 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         return 0.0 if curve is None else scott(curve, delta=1.0 - level)
 
     def _check_parameters(self) -> None:
-        """Check hyper-parameters; estimators without any have nothing to check."""
+        """Check hyper-parameters, each by its name."""
+        given = self.get_params(deep=False)
+        for name, least in (("n_folds", 2), ("max_iter", self.min_iter), ("random_state", 0)):
+            if name in given:
+                check_count(given[name], name, least)
+        if "prior" in given:
+            check_choice(given["prior"], "prior", PRIORS)
+        if given.get("ood_prior") is not None:
+            check_number(given["ood_prior"], "ood_prior", 0.0, 1.0, closed=self.prior_ends)
+        if "l2" in given and given["l2"] not in self.l2_words:
+            hint = f"Or pass {' or '.join(map(repr, self.l2_words))}." if self.l2_words else ""
+            check_number(given["l2"], "l2", 0.0, np.inf, closed="left", hint=hint)
 
     @abstractmethod
     def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         """Learn from checked rows; weights of both sides sum to one together."""
 
-    @abstractmethod
     def _log_ratio(self, rows: Rows) -> Floats:
         """Return log g of one block of rows."""
+        return np.asarray(self.model_(rows))
 
     def _interval(self, level: float) -> tuple[float, float]:
         """Return the interval from the out-of-sample score kept at fit."""

@@ -60,14 +60,16 @@ def as_rows(values: Any, name: str, *, like: dict[str, int] | None = None, minim
     else:
         if hasattr(values, "tocsr"):
             raise InvalidInputError(
-                f"{name} must be a dense array or Activations, got a sparse matrix: pass {name}.toarray() or reduce "
-                "it first, e.g. with TruncatedSVD."
+                "{parameter} must be a dense array or Activations, got a sparse matrix: pass {parameter}.toarray() or reduce it "
+                "first, e.g. with TruncatedSVD.",
+                parameter=name,
             )
         rows = Rows(check_matrix(values, name))
     if len(rows) < minimum:
-        raise InvalidInputError(f"{name} must have at least {minimum} row{'s'[: minimum > 1]}, got {len(rows)}.")
+        few = "{parameter} must have at least {needed} " + ("rows" if minimum > 1 else "row") + ", got {got}."
+        raise InvalidInputError(few, parameter=name, needed=minimum, got=len(rows))
     if rows.features.shape[1] == 0:
-        raise InvalidInputError(f"{name} must have at least one column, got none.")
+        raise InvalidInputError("{parameter} must have at least one column, got none.", parameter=name)
     if like is not None:
         check_like(rows, name, like)
     return rows
@@ -86,11 +88,31 @@ def check_like(rows: Rows, name: str, like: dict[str, int]) -> None:
     mine = columns_of(rows)
     if mine.keys() != like.keys():
         raise InvalidInputError(
-            f"{name} must be of the same kind as X_id: both with logits (Activations) or both without."
+            "{parameter} must be of the same kind as {X_id}: both with logits (Activations) or both without.",
+            parameter=name,
         )
     for part, count in like.items():
         if mine[part] != count:
-            raise InvalidInputError(f"{name} must have {count} columns of {part} like X_id, got {mine[part]}.")
+            raise InvalidInputError(
+                "{parameter} must have {needed} columns of {part} like {X_id}, got {got}.",
+                parameter=name,
+                needed=count,
+                part=part,
+                got=mine[part],
+            )
+
+
+def check_foldable(rows_id: Rows, rows_u: Rows, n_folds: int, hint: str) -> None:
+    """Refuse fewer than four rows per fold on either side."""
+    if min(len(rows_id), len(rows_u)) < 4 * n_folds:
+        raise InvalidInputError(
+            "{X_id} and {X_unlabeled} must have at least {needed} rows each to be cross-fitted in {folds} folds, got {n_id} and "
+            "{n_unlabeled}: " + hint,
+            needed=4 * n_folds,
+            folds=n_folds,
+            n_id=len(rows_id),
+            n_unlabeled=len(rows_u),
+        )
 
 
 def pair_weights(weight_id: Any, weight_unlabeled: Any, n_id: int, n_unlabeled: int) -> tuple[Floats, Floats]:

@@ -7,18 +7,17 @@ given a mixture it is the paper's "standard sigmoid", whose ratio is p_U / p_I a
 
 from __future__ import annotations
 
-from typing import Any, final
+from dataclasses import dataclass
+from typing import ClassVar, final
 
-import numpy as np
-
-from poscod._validation import Floats, check_count, check_number
-from poscod.ratio._likelihood import fit_likelihood
+from poscod._validation import Floats
 from poscod.ratio._linear import linear_data, select_l2, to_ratio
 from poscod.ratio._ratio import Ratio
-from poscod.ratio._rows import Rows, content_folds, row_hash
+from poscod.ratio._rows import Rows
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class StandardSigmoid(Ratio):
     """Logistic regression of "OOD" against "ID" on the given features.
 
@@ -54,32 +53,18 @@ class StandardSigmoid(Ratio):
     True
     """
 
-    def __init__(self, *, l2: float | str = "cv", n_folds: int = 5, max_iter: int = 300, random_state: int = 0) -> None:
-        self.l2 = l2
-        self.n_folds = n_folds
-        self.max_iter = max_iter
-        self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        if self.l2 != "cv":
-            check_number(self.l2, "l2", 0.0, np.inf, closed="left", hint="Or pass 'cv'.")
-        check_count(self.n_folds, "n_folds", 2)
-        check_count(self.max_iter, "max_iter")
-        check_count(self.random_state, "random_state", 0)
+    l2_words: ClassVar[tuple[str | None, ...]] = ("cv",)
+    l2: float | str = "cv"
+    n_folds: int = 5
+    max_iter: int = 300
+    random_state: int = 0
 
     def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         data = linear_data(rows_id, rows_u, weight_id, weight_u)
-        l2: Any = self.l2
-        if l2 == "cv":
-            hashes = row_hash(rows_id.features, self.random_state), row_hash(rows_u.features, self.random_state)
-            l2 = select_l2(data, np.concatenate(content_folds(*hashes, self.n_folds)), 1.0)
-        penalty = np.full(data.design.n_columns, float(l2))
-        fit = fit_likelihood(data.design, data.unlabeled, data.weight, penalty, pi=1.0, max_iter=self.max_iter)
-        self.l2_, self.ood_prior_ = float(l2), 1.0
+        l2 = select_l2(data, data.folds(self.n_folds, self.random_state), 1.0) if self.l2 == "cv" else float(self.l2)
+        fit = data.fit(l2, pi=1.0, max_iter=self.max_iter)
+        self.l2_, self.ood_prior_ = l2, 1.0
         self.model_ = to_ratio(fit, data.scaler, data.log_odds_u)
-
-    def _log_ratio(self, rows: Rows) -> Floats:
-        return self.model_(rows)
 
     def _interval(self, level: float) -> tuple[float, float]:
         return 1.0, 1.0

@@ -8,6 +8,7 @@ does not hold, and no text but labels. Colours are classes, so that light and da
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from poscod.plot import RULE_NAMES
@@ -76,24 +77,32 @@ def add(chart: dict[str, Any], kind: str, name: str, d: str, label: str | None =
         chart["legend"].append({"class": name, "kind": look, "label": label})
 
 
-def band(chart: dict[str, Any], name: str, ends: list[tuple[float, float, float]]) -> None:
-    """Fill between the lower and the upper ends of intervals: (x, low, high)."""
-    there = path(chart, [e[0] for e in ends], [e[2] for e in ends])
-    back = path(chart, [e[0] for e in ends[::-1]], [e[1] for e in ends[::-1]])
-    add(chart, "bands", name, f"{there}{back.replace('M', 'L', 1)}Z")
-
-
-def path(chart: dict[str, Any], xs: list[float], ys: list[float | None]) -> str:
-    """Return an SVG path through points; undefined values break it."""
+def series(chart: dict[str, Any], name: str, points: list[dict[str, Any] | None], label: str) -> None:
+    """Draw a line through points (x, estimate, maybe low and high) with its band; None and unknown values leave a gap in both."""
     across, up = chart["axes"]
-    parts, open_ = [], False
-    for x, y in zip(xs, ys, strict=True):
-        if y is None:
-            open_ = False
-            continue
-        parts.append(f"{'L' if open_ else 'M'}{across(x)} {up(y)}")
-        open_ = True
-    return "".join(parts)
+    runs: list[list[dict[str, Any]]] = [[]]
+    for point in points:
+        if point is None or point["estimate"] is None:
+            runs.append([])
+        else:
+            runs[-1].append(point)
+    for run in filter(None, runs):
+        xs = [p["x"] for p in run]
+        if run[0].get("high") is not None:
+            there = path(chart, xs, [p["high"] for p in run])
+            back = path(chart, xs[::-1], [p["low"] for p in run[::-1]])
+            add(chart, "bands", name, f"{there}{back.replace('M', 'L', 1)}Z")
+            if len(run) == 1:  # a band of no width is not seen
+                whisker = f"M{across(xs[0])} {up(run[0]['low'])}V{up(run[0]['high'])}"
+                add(chart, "lines", f"{name} whisker", whisker)
+        add(chart, "lines", name, path(chart, xs, [p["estimate"] for p in run]))
+    chart["legend"].append({"class": name, "kind": "line", "label": label})
+
+
+def path(chart: dict[str, Any], xs: Iterable[float], ys: Iterable[float]) -> str:
+    """Return an SVG path through points."""
+    across, up = chart["axes"]
+    return "".join(f"{'L' if i else 'M'}{across(x)} {up(y)}" for i, (x, y) in enumerate(zip(xs, ys, strict=True)))
 
 
 def curve_chart(summary: dict[str, Any], value: str, label: str) -> dict[str, Any] | None:
@@ -102,17 +111,16 @@ def curve_chart(summary: dict[str, Any], value: str, label: str) -> dict[str, An
     known = [v for v in c[value] if v is not None]
     if not known:
         return None
-    points = list(zip(c["rule"], c["tpr_min"], c[f"{value}_low"], c[value], c[f"{value}_high"], strict=True))
-    ends = [(x, low, high) for name, x, low, _, high in points if name == "poscod" and None not in (low, high)]
+    columns = zip(c["rule"], c["tpr_min"], c[f"{value}_low"], c[value], c[f"{value}_high"], strict=True)
+    points = [(name, {"x": x, "low": low, "estimate": y, "high": high}) for name, x, low, y, high in columns]
     # Most of a band, never less than all of the curves: one wide interval must not flatten everything.
-    top = max(*known, min(max((high for *_, high in ends), default=0.0), 1.6 * max(known)), 1e-3)
+    highest = max((p["high"] or 0.0 for name, p in points if name == "poscod"), default=0.0)
+    top = max(*known, min(highest, 1.6 * max(known)), 1e-3)
     labels = "required TPR (share of known inputs to accept)", label
     chart = frame((min(c["tpr_min"]), 1.0), (0.0, 1.05 * top), labels)
-    if ends:
-        band(chart, "poscod", ends)
     for name in dict.fromkeys(c["rule"]):
-        mine = [(x, y) for rule, x, _, y, _ in points if rule == name]
-        add(chart, "lines", name, path(chart, *map(list, zip(*mine, strict=True))), RULE_NAMES[name])
+        mine: list[Any] = [p if name == "poscod" else {**p, "high": None} for rule, p in points if rule == name]
+        series(chart, name, mine, RULE_NAMES[name])
     return chart
 
 
@@ -121,7 +129,7 @@ def plane_chart(summary: dict[str, Any]) -> dict[str, Any]:
     plane, points = summary["plane"], summary["plane"]["points"]
     chart = frame((0.0, plane["right"]), tuple(plane["window"]), ("conditional risk r", "log g"))
     across, up = chart["axes"]
-    # Unlabelled rows are the background; of the others the rarer ones lie on top.
+    # Unlabeled rows are the background; of the others the rarer ones lie on top.
     order = sorted(GROUP_NAMES, key=lambda name: (name != "unlabeled", -points["group"].count(name)))
     rows = list(zip(*(points[key] for key in ("group", "accept", "risk", "log_ratio")), strict=True))
     for name in order:

@@ -8,7 +8,6 @@ rank of the threshold among the calibration scores is given, not computed in the
 from __future__ import annotations
 
 import base64
-import math
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,14 @@ from poscod._validation import Floats, check_count
 from poscod.exceptions import InfeasibleProblemError
 from poscod.metrics import required, rounding_of
 from poscod.model import Sample, required_tpr
+from poscod.plot import thin
 from poscod.problem import ScodProblem
-from poscod.selector import guaranteed_rank, normal_quantile, solve, tpr_rank
+from poscod.selector import guaranteed_rank, normal_quantile, tpr_rank
 
 SCALES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Factors of the loss that the page offers."""
+TARGETS = np.array([*range(10, 900, 10), *range(900, 990, 5), *range(990, 1001)]) / 1000.0
+"""Required TPRs that it offers: finer where it matters."""
 
 
 def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
@@ -30,17 +32,19 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
         max_points = check_count(max_points, "max_points")
     problem, rows, weight = sample.rule.problem, sample.calibration, sample.calibration.weight
     known, start = rows.known(problem.loss), ScodProblem(problem.alpha, required_tpr(sample), problem.loss)
-    targets = _with(tpr_positions(), start.tpr_min)
-    groups = {"calibration": {"risk": known.risk, "log_ratio": known.log_ratio}}
-    if weight is not None:
-        groups["calibration"]["weight"] = weight
-    for name, decisions in sample.groups.items():
-        groups[name] = {"risk": decisions.risk, "log_ratio": decisions.log_ratio}
-    groups["id"]["loss"] = sample.loss
+    slider = _slider(TARGETS, start.tpr_min)
+    targets = slider["positions"]
+    # Budgets, bounds and other problems have no place on the sliders, nor has a rule of more rows (a cluster's) or of a shared guarantee.
+    own = problem == start and sample.rule.rows == len(rows) and getattr(sample.rule.promise, "rules", 0) == 1
+    parts: dict[str, Any] = {"calibration": known, **sample.groups}
+    more = {"calibration": {} if weight is None else {"weight": weight}, "id": {"loss": sample.loss}}
+    groups = {
+        name: {"risk": part.risk, "log_ratio": part.log_ratio, **more.get(name, {})} for name, part in parts.items()
+    }
     return {
-        "own": _is_own(sample, start),
-        "alpha": _slider(_with(np.arange(101) / 100.0, start.alpha), start.alpha),
-        "tpr_min": _slider(targets, start.tpr_min),
+        "own": own,
+        "alpha": _slider(np.arange(101) / 100.0, start.alpha),
+        "tpr_min": slider,
         "scale": _slider(np.array(SCALES), 1.0),
         "rank": None if weight is not None else [rank_of(len(rows), t, sample.delta) for t in targets.tolist()],
         "floor": None if weight is None else floors(weight, targets),
@@ -50,24 +54,6 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
             name: _embed(columns, None if name == "calibration" else max_points) for name, columns in groups.items()
         },
     }
-
-
-def _is_own(sample: Sample, start: ScodProblem) -> bool:
-    """Tell whether the sliders start at the model's own rule; budgets, bounds and other problems have no place on them."""
-    if sample.rule.problem != start:
-        return False
-    try:
-        threshold = solve(start, sample.calibration, delta=sample.delta).threshold
-    except InfeasibleProblemError:
-        return False
-    # A model may come from a machine that rounds otherwise; one of a cluster keeps only a part of its rows.
-    return math.isclose(threshold, sample.rule.threshold, rel_tol=1e-9)
-
-
-def tpr_positions() -> Floats:
-    """Return the required TPRs that the page offers: finer where it matters."""
-    thousandths = [*range(10, 900, 10), *range(900, 990, 5), *range(990, 1001)]
-    return np.array(thousandths) / 1000.0
 
 
 def rank_of(m: int, tpr_min: float, delta: float | None) -> int | None:
@@ -84,19 +70,15 @@ def floors(weight: Floats, targets: Floats) -> list[float]:
     return [float(required(total, target, rounding_of(weight))) for target in targets.tolist()]
 
 
-def _with(values: Floats, own: float) -> Floats:
-    """Add the model's own value, so that the page can start from it."""
-    return np.unique(np.append(values, own))
-
-
-def _slider(positions: Floats, start: float) -> dict[str, Any]:
+def _slider(values: Floats, start: float) -> dict[str, Any]:
+    """Return positions of a slider, the model's own value among them, so that the page can start from it."""
+    positions = np.unique(np.append(values, start))
     return {"positions": positions, "start": int(np.flatnonzero(positions == start)[0])}
 
 
 def _embed(columns: dict[str, Floats], limit: int | None) -> dict[str, Any]:
     rows = len(next(iter(columns.values())))
-    step = 1 if limit is None or rows <= limit else -(-rows // limit)
-    kept = {name: np.ascontiguousarray(values[::step], dtype="<f8") for name, values in columns.items()}
+    kept = {name: np.ascontiguousarray(values[thin(rows, limit)], dtype="<f8") for name, values in columns.items()}
     return {
         "rows": rows,
         "embedded": len(next(iter(kept.values()))),

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from poscod._json import LARGEST
-
 MISSING, MINUS = "\u2013", "\u2212"
 _LONGEST, _TOO_LONG = 120, 1e15
 
@@ -69,17 +67,6 @@ def general(value: float | None) -> str:
     return MINUS + text if value < 0 else text
 
 
-def slope(value: float) -> str:
-    """Return the weight of g in a rule; the largest double stands for infinity in JSON.
-
-    Examples
-    --------
-    >>> slope(0.95), slope(float("inf"))
-    ('0.95', 'infinite (g alone)')
-    """
-    return general(value) if value < LARGEST else "infinite (g alone)"
-
-
 def interval(value: Mapping[str, Any] | None, of: str = "percent", digits: int | None = None) -> str:
     """Return the ends of an interval.
 
@@ -132,15 +119,6 @@ def markdown_text(value: Any, *, whole: bool = False) -> str:
     return "".join(f"\\{c}" if c in "\\`*_[]|#!~$" else c for c in text)
 
 
-FILTERS: dict[str, Callable[..., str]] = {
-    "sentence_case": sentence_case,
-    "fixed": fixed,
-    "percent": percent,
-    "count": count,
-    "general": general,
-    "slope": slope,
-    "interval": interval,
-    "shortened": shortened,
-    "cell": markdown_text,
-}
+_SHOWN = (sentence_case, fixed, percent, count, general, interval, shortened)
+FILTERS: dict[str, Callable[..., str]] = {"cell": markdown_text, **{show.__name__: show for show in _SHOWN}}
 """Filters of the templates."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from poscod.report._charts import add, band, dot, frame, path
+from poscod.report._charts import add, dot, frame, series
 from poscod.report._format import interval, percent
 
 WIDTH = 960
@@ -97,26 +97,18 @@ def _frame(windows: list[dict[str, Any]], low: float, high: float, label: str) -
 
 
 def _series(chart: dict[str, Any], windows: list[dict[str, Any]], values: list[Any], name: str, label: str) -> None:
-    """Draw a line with its band, window by window; where windows are missing both have a gap."""
-    across, up = chart["axes"]
-    runs: list[list[tuple[float, dict[str, float]]]] = [[]]
+    """Draw values window by window, with a gap where windows are missing, and dots where they are few."""
+    points: list[dict[str, Any] | None] = []
     for i, (window, value) in enumerate(zip(windows, values, strict=True)):
-        if value["estimate"] is None or (i and _number(window["start"]) > _number(windows[i - 1]["end"])):
-            runs.append([])
-        if value["estimate"] is not None:
-            point = {key: 100.0 * value[key] for key in ("low", "estimate", "high") if key in value}
-            runs[-1].append((_number(window["start"]), point))
-    for run in filter(None, runs):
-        if "low" in run[0][1]:
-            band(chart, name, [(x, p["low"], p["high"]) for x, p in run])
-            if len(run) == 1:  # a band of no width is not seen
-                (x, p), *_ = run
-                add(chart, "lines", f"{name} whisker", f"M{across(x)} {up(p['low'])}V{up(p['high'])}")
-        add(chart, "lines", name, path(chart, [x for x, _ in run], [p["estimate"] for _, p in run]))
-    chart["legend"].append({"class": name, "kind": "line", "label": label})
+        if i and _number(window["start"]) > _number(windows[i - 1]["end"]):
+            points.append(None)
+        shares = {key: None if share is None else 100.0 * share for key, share in value.items()}
+        points.append({"x": _number(window["start"]), **shares})
+    series(chart, name, points, label)
     if len(windows) <= 60:
-        dots = "".join(dot(across(x), up(p["estimate"])) for run in runs for x, p in run)
-        add(chart, "marks", f"{name} accepted", dots)
+        across, up = chart["axes"]
+        shown = [p for p in points if p and p["estimate"] is not None]
+        add(chart, "marks", f"{name} accepted", "".join(dot(across(p["x"]), up(p["estimate"])) for p in shown))
 
 
 def _level(chart: dict[str, Any], value: float, name: str, label: str) -> None:

@@ -11,10 +11,9 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from poscod._files import replacing
 from poscod._optional import require
@@ -28,20 +27,8 @@ from poscod.report._words import words
 
 FORMATS: dict[str, str] = {".html": "a page", ".md": "Markdown", ".json": "the summary itself"}
 """Extension -> form of a report."""
-
-
-class View(NamedTuple):
-    """What templates of one kind of summary read: its keys, then what is said and what is drawn."""
-
-    keys: set[str]
-    words: Callable[[dict[str, Any]], dict[str, Any]]
-    pictures: Callable[[dict[str, Any]], dict[str, Any]]
-
-
-_VIEWS = {
-    "report": View(set(SCHEMA), words, pictures),
-    "monitor": View(monitor.KEYS, monitor.words, monitor.pictures),
-}
+_VIEWS = {"report": (words, pictures), "monitor": (monitor.words, monitor.pictures)}
+"""Kind of summary -> what its templates say, and what they draw."""
 
 
 def render(summary: dict[str, Any], form: str = ".html", *, title: str | None = None) -> str:
@@ -61,19 +48,14 @@ def render(summary: dict[str, Any], form: str = ".html", *, title: str | None = 
     text : str
     """
     check_choice(form, "form", FORMATS)
-    kind = next((name for name, v in _VIEWS.items() if isinstance(summary, dict) and set(summary) == v.keys), None)
-    if kind is None:
-        raise InvalidInputError(
-            "summary must be a dictionary made by poscod.report.summarise or Monitor.summary of this version, got something else: "
-            "make it again."
-        )
+    kind = _kind(summary)
     if form == ".json":
         return json.dumps(summary, indent=1, allow_nan=False) + "\n"
-    view = _VIEWS[kind]
-    values = {"s": summary, **view.words(summary)} | ({} if title is None else {"title": title})
+    say, draw = _VIEWS[kind]
+    values = {"s": summary, **say(summary)} | ({} if title is None else {"title": title})
     if form == ".html":
         style, script = _file("page.css"), _file("explorer.js") if summary.get("explorer") else ""
-        values |= {"style": style, "script": script, "hash": _hash, **view.pictures(summary)}
+        values |= {"style": style, "script": script, "hash": _hash, **draw(summary)}
     text: str = _template(f"{kind}{form}.j2").render(values)
     return text
 
@@ -96,6 +78,18 @@ def write(summary: dict[str, Any], path: str | os.PathLike[str], *, title: str |
     text = render(summary, form, title=title)
     with replacing(target) as file:
         file.write(text.encode("utf-8"))
+
+
+def _kind(summary: Any) -> str:
+    """Return which kind of summary something is, or refuse it."""
+    if isinstance(summary, dict) and summary.get("schema") == SCHEMA and "rates" in summary:
+        return "report"
+    if isinstance(summary, dict) and set(summary) == monitor.KEYS:
+        return "monitor"
+    raise InvalidInputError(
+        "summary must be a dictionary made by poscod.report.summarise or Monitor.summary of this version, got something else: make it "
+        "again."
+    )
 
 
 def _template(name: str) -> Any:

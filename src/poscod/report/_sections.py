@@ -12,13 +12,9 @@ from typing import Any
 import numpy as np
 
 from poscod.decision import REASONS
-from poscod.metrics import Interval, mean_loss_interval
-from poscod.model import Measured, Sample, check_ratio, measure, rules_of
-from poscod.plot import (
-    PlaneDisplay,
-    RejectionDisplay,
-    plane_window,
-)
+from poscod.metrics import Interval
+from poscod.model import Measured, Sample, check_ratio
+from poscod.plot import PlaneDisplay, RejectionDisplay, plane_window
 from poscod.risk import reliability
 from poscod.rule import Promise, Rule
 
@@ -46,29 +42,14 @@ def promise_section(rule: Rule, measured: Measured) -> dict[str, Any]:
     """
     promise = rule.promise
     if promise is None:
-        return {
-            **dict.fromkeys(Promise("tpr", 1.0).to_dict()),
-            "words": None,
-            "measured": measured.tpr,
-            "verdict": "none",
-        }
+        nothing = dict.fromkeys([*Promise("tpr", 1.0).to_dict(), "words"])
+        return {**nothing, "measured": measured.tpr, "verdict": "none"}
     found: Interval = getattr(measured, promise.quantity)
     # The end of the interval that speaks against the promise, and the one that speaks for it, as distances on the right side.
     sign = 1.0 if promise.quantity == "tpr" else -1.0
     worst, best = sorted(sign * (end - promise.bound) for end in (found.low, found.high))
     verdict = "held" if worst >= 0.0 else "missed" if best < 0.0 else "open"
     return {**promise.to_dict(), "words": str(promise), "measured": found, "verdict": verdict}
-
-
-def rates_section(measured: Measured, sample: Sample) -> dict[str, Any]:
-    """Return what the model's own rule achieves, beside accepting everything."""
-    every = mean_loss_interval(sample.loss, level=sample.level, values=sample.loss_values)
-    return {**_rates(measured), "loss_of_all": every, "zero_one": sample.zero_one}
-
-
-def rules_section(sample: Sample) -> list[dict[str, Any]]:
-    """Return the model's own rule and its competitors at the same required TPR."""
-    return [{"name": rule.name, **_rates(measure(rule, sample))} for rule in rules_of(sample)]
 
 
 def plane_section(sample: Sample, max_points: int = 1200) -> dict[str, Any]:
@@ -124,12 +105,7 @@ def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) 
 
 
 def examples_section(
-    sample: Sample,
-    y: Any,
-    class_names: list[str],
-    columns: Mapping[str, Mapping[str, Any]],
-    n: int,
-    max_columns: int,
+    sample: Sample, y: Any, class_names: list[str], columns: Mapping[str, Mapping[str, Any]], n: int, max_columns: int
 ) -> list[dict[str, Any]]:
     """Return the rows with the highest score of each group and reason, and the dearest mistakes among accepted ID rows."""
     classes, found = sample.calibration.classes, []
@@ -161,7 +137,7 @@ def _highest(score: Any, mask: Any, n: int) -> Any:
     return places[np.argsort(-score[places], kind="stable")][:n]
 
 
-def _rates(measured: Measured) -> dict[str, Any]:
+def rates_section(measured: Measured) -> dict[str, Any]:
     """Return tpr and selective risk, and FPR and SCOD risk from OOD rows and from unlabeled rows."""
     known, free = measured.with_ood, measured.without
     return {

@@ -17,39 +17,14 @@ import sklearn
 from poscod._json import plain
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
-from poscod.model import measure_own, n_rows, read_sample, required_tpr
+from poscod.metrics import mean_loss_interval
+from poscod.model import measure, measure_own, n_rows, read_sample, required_tpr, rules_of
 from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
 
-SCHEMA: dict[str, str] = {
-    "schema": "number of this layout, 2",
-    "title": "title of the report",
-    "created": "date as it was given, or None",
-    "names": "what model and tables are called: model, id, ood, unlabeled",
-    "versions": "versions of poscod, numpy and scikit-learn",
-    "rule": "the rule that is measured: problem, slope, threshold, promise, rows, sentence",
-    "model": "what was fitted: classifier, ratio, temperature, uses_features, held_out, loss",
-    "classes": "names of the classes",
-    "rows": "numbers of rows: calibration, id, ood, unlabeled",
-    "level": "nominal coverage of every interval",
-    "alpha": "cost of accepting an OOD input by which rules are judged",
-    "required_tpr": "what rival rules are asked for: the required TPR, or what the rule reaches on calibration rows",
-    "promise": "quantity, bound, confidence; measured with interval, verdict (held, open, missed, none)",
-    "rates": "what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabeled rows",
-    "rules": "the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc",
-    "plane": "points (risk, log_ratio) by group with accept, boundaries of the rules",
-    "curves": "risk, selective_risk and fpr with intervals by rule and tpr_min, in long form",
-    "distributions": "histograms of risk and log_ratio by group, in long form",
-    "rejections": "by group: counts by class and reason",
-    "examples": "rejected rows and accepted mistakes with the user's columns",
-    "ratio": "OOD share at fit and here, diagnosis of g; None without a ratio",
-    "reliability": "is r honest: bins, error, p_value",
-    "explorer": "arrays and positions of the what-if explorer; None where left out",
-}
-"""Top-level keys of a summary and what they hold."""
-
-_GROUPS = ("id", "ood", "unlabeled")
+SCHEMA = 2
+"""Number of the layout of summaries."""
 
 
 def summarise(
@@ -90,6 +65,7 @@ def summarise(
     level : float in (0, 1), default=0.95
         Coverage of each interval.
     title : str, default=None
+        Of the page.
     created : str, default=None
         A date to print; none is invented.
     names : mapping of str to str, default=None
@@ -112,7 +88,31 @@ def summarise(
     Returns
     -------
     summary : dict
-        Plain values under the keys of `SCHEMA`.
+        Plain values, ready for JSON:
+
+        * schema: number of this layout, 2.
+        * title: title of the report.
+        * created: date as it was given, or None.
+        * names: what model and tables are called: model, id, ood, unlabeled.
+        * versions: versions of poscod, numpy and scikit-learn.
+        * rule: the rule that is measured: problem, slope, threshold, promise, rows, sentence.
+        * model: what was fitted: classifier, ratio, temperature, uses_features, held_out, loss.
+        * classes: names of the classes.
+        * rows: numbers of rows: calibration, id, ood, unlabeled.
+        * level: nominal coverage of every interval.
+        * alpha: cost of accepting an OOD input by which rules are judged.
+        * required_tpr: what rival rules are asked for: the required TPR, or what the rule reaches on calibration rows.
+        * promise: quantity, bound, confidence; measured with interval, verdict (held, open, missed, none).
+        * rates: what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabeled rows.
+        * rules: the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc.
+        * plane: points (risk, log_ratio) by group with accept, boundaries of the rules.
+        * curves: risk, selective_risk and fpr with intervals by rule and tpr_min, in long form.
+        * distributions: histograms of risk and log_ratio by group, in long form.
+        * rejections: by group: counts by class and reason.
+        * examples: rejected rows and accepted mistakes with the user's columns.
+        * ratio: OOD share at fit and here, diagnosis of g; None without a ratio.
+        * reliability: is r honest: bins, error, p_value.
+        * explorer: arrays and positions of the what-if explorer; None where left out.
 
     Examples
     --------
@@ -145,10 +145,10 @@ def summarise(
     measured = measure_own(sample)
     shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
     summary = {
-        "schema": 2,
+        "schema": SCHEMA,
         "title": "When to answer: a poscod report" if title is None else title,
         "created": created,
-        "names": {name: (names or {}).get(name) for name in ("model", *_GROUPS)},
+        "names": {name: (names or {}).get(name) for name in ("model", *tables)},
         "versions": {
             "poscod": sys.modules["poscod"].__version__,
             "numpy": np.__version__,
@@ -157,16 +157,17 @@ def summarise(
         "rule": model.rule_.to_dict(),
         "model": sections.model_section(model),
         "classes": labels,
-        "rows": {
-            "calibration": len(model.calibration_),
-            **{name: len(sample.groups[name]) if name in sample.groups else 0 for name in _GROUPS},
-        },
+        "rows": {"calibration": len(model.calibration_), **{name: sample.sizes.get(name, 0) for name in tables}},
         "level": sample.level,
         "alpha": sample.alpha,
         "required_tpr": required_tpr(sample),
         "promise": sections.promise_section(model.rule_, measured),
-        "rates": sections.rates_section(measured, sample),
-        "rules": sections.rules_section(sample),
+        "rates": {
+            **sections.rates_section(measured),
+            "loss_of_all": mean_loss_interval(sample.loss, level=sample.level, values=sample.loss_values),
+            "zero_one": sample.zero_one,
+        },
+        "rules": [{"name": rule.name, **sections.rates_section(measure(rule, sample))} for rule in rules_of(sample)],
         "plane": sections.plane_section(sample),
         "curves": RiskCurveDisplay.from_sample(sample).columns(),
         "distributions": ScoreDistributionDisplay.from_sample(sample).columns(),

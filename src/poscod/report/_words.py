@@ -20,11 +20,7 @@ REASON_NAMES = {
     "both": "a bit of both",
     "accepted, but wrong": "accepted, but the answer was wrong",
 }
-_VERDICTS = {
-    "held": "The promise held",
-    "open": "The promise is not contradicted",
-    "missed": "The promise was missed",
-}
+_VERDICTS = {"held": "The promise held", "open": "The promise is not contradicted", "missed": "The promise was missed"}
 
 
 def words(summary: dict[str, Any]) -> dict[str, Any]:

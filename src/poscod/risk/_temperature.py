@@ -7,60 +7,22 @@ class is most probable.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import softmax
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from poscod._validation import Floats, check_labels, check_matrix, check_weight
-from poscod.exceptions import InvalidInputError, PoscodWarning
+from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 
 _RANGE = (1e-3, 1e3)
 
 
 class TemperatureWarning(PoscodWarning):
     """The rows do not determine a temperature."""
-
-
-def _warn(reason: str) -> None:
-    warnings.warn(f"TemperatureScaling: {reason}.", TemperatureWarning, stacklevel=4)
-
-
-class Centred(NamedTuple):
-    """Logits minus their row maximum, and the entry of the true class."""
-
-    logits: Floats
-    observed: Floats
-
-
-def centre(logits: Floats, y: NDArray[np.int64]) -> Centred:
-    """Return what the likelihood of a temperature needs of some rows."""
-    centred = logits - logits.max(axis=1, keepdims=True)
-    return Centred(centred, np.take_along_axis(centred, y[:, None], axis=1)[:, 0])
-
-
-def slope_sum(rows: Centred, inverse: float, weight: Floats | None = None) -> float:
-    """Return the derivative of the log-likelihood at an inverse temperature: a sum over rows, so those of parts add up."""
-    excess = rows.observed - np.einsum("ik,ik->i", softmax(inverse * rows.logits, axis=1), rows.logits)
-    return float(np.sum(excess if weight is None else excess * weight))
-
-
-def temperature_of(slope: Callable[[float], float], n: int) -> float:
-    """Return the temperature whose mean slope is zero, wherever the rows are."""
-    low, high = 1.0 / _RANGE[1], 1.0 / _RANGE[0]
-    if slope(low) <= 0.0:
-        _warn(f"the {n} rows say that the logits carry no information; the temperature is set to {_RANGE[1]:g}")
-        return _RANGE[1]
-    if slope(high) >= 0.0:
-        _warn(f"the {n} rows hold no error that could set the temperature; it stays at 1: add rows")
-        return 1.0
-    return float(1.0 / brentq(slope, low, high, xtol=1e-12, rtol=1e-10))
 
 
 class TemperatureScaling(BaseEstimator):  # type: ignore[misc]
@@ -113,10 +75,28 @@ class TemperatureScaling(BaseEstimator):  # type: ignore[misc]
             raise InvalidInputError("logits must hold at least one row to fit a temperature, got none.")
         y = check_labels(y, "y", logits.shape[1], n=len(logits))
         weight = check_weight(sample_weight, "sample_weight", len(logits))
-        centred = centre(logits, y)
         mass = float(len(logits)) if weight is None else float(weight.sum())
+        centred = logits - logits.max(axis=1, keepdims=True)
+        observed = np.take_along_axis(centred, y[:, None], axis=1)[:, 0]
+
+        def slope(inverse: float) -> float:
+            """Mean derivative of the log-likelihood at an inverse temperature."""
+            excess = observed - np.einsum("ik,ik->i", softmax(inverse * centred, axis=1), centred)
+            return float(np.sum(excess if weight is None else excess * weight)) / mass
+
+        low, high = 1.0 / _RANGE[1], 1.0 / _RANGE[0]
+        if slope(low) <= 0.0:
+            self.temperature_ = _RANGE[1]
+            told = "TemperatureScaling: the {rows} rows say that the logits carry no information; the temperature is set to {got:g}."
+        elif slope(high) >= 0.0:
+            self.temperature_ = 1.0
+            told = "TemperatureScaling: the {rows} rows hold no error that could set the temperature; it stays at {got:g}: add rows."
+        else:
+            self.temperature_ = float(1.0 / brentq(slope, low, high, xtol=1e-12, rtol=1e-10))
+            told = ""
+        if told:
+            warn_caller(TemperatureWarning(told, rows=len(y), got=self.temperature_))
         self.n_features_in_ = logits.shape[1]
-        self.temperature_ = temperature_of(lambda inverse: slope_sum(centred, inverse, weight) / mass, len(y))
         return self
 
     def predict_proba(self, logits: Any) -> Floats:

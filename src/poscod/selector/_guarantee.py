@@ -92,7 +92,8 @@ def guaranteed_threshold(score_id: Any, tpr_min: float, *, delta: float = 0.05) 
     score = check_vector(score_id, "score_id")
     k = guaranteed_rank(len(score), tpr_min, delta=delta)
     threshold = float(np.partition(score, k - 1)[k - 1])
-    return guarantee_from_counts(threshold, int(np.sum(score <= threshold)), len(score), k, tpr_min)
+    confidence = 1.0 - shortfall(k, len(score), tpr_min)
+    return GuaranteedThreshold(threshold, 1.0, int(np.sum(score <= threshold)) / len(score), k, confidence)
 
 
 def guaranteed_rank(m: int, tpr_min: float, *, delta: float = 0.05) -> int:
@@ -100,15 +101,15 @@ def guaranteed_rank(m: int, tpr_min: float, *, delta: float = 0.05) -> int:
     needed = rows_needed(tpr_min, delta=delta)
     if m < needed:
         raise InfeasibleProblemError(
-            f"tpr_min = {tpr_min:g} with probability {1.0 - delta:g} needs at least {needed} held-out ID rows, got {m}: "
-            "hold out more rows, lower tpr_min or raise delta."
+            "{parameter} = {asked:g} with probability {probability:g} needs at least {needed} held-out ID rows, got {got}: hold out "
+            "more rows, lower {tpr_min} or raise {delta}.",
+            parameter="tpr_min",
+            asked=tpr_min,
+            probability=1.0 - delta,
+            needed=needed,
+            got=m,
         )
     return _smallest_rank(m, tpr_min, delta)
-
-
-def guarantee_from_counts(threshold: float, n_accepted: int, m: int, rank: int, tpr_min: float) -> GuaranteedThreshold:
-    """Return the promise that goes with the rank-th smallest of m scores."""
-    return GuaranteedThreshold(threshold, 1.0, n_accepted / m, rank, 1.0 - shortfall(rank, m, tpr_min))
 
 
 def rows_needed(tpr_min: float, *, delta: float = 0.05) -> int:
@@ -140,7 +141,8 @@ def rows_needed(tpr_min: float, *, delta: float = 0.05) -> int:
     delta = check_number(delta, "delta", 0.0, 1.0, closed="neither")
     if tpr_min == 1.0:
         raise InfeasibleProblemError(
-            "tpr_min = 1 cannot be promised from any number of rows: choose a smaller one, e.g. 0.99, or accept everything."
+            "{parameter} = 1 cannot be promised from any number of rows: choose a smaller one, e.g. 0.99, or accept everything.",
+            parameter="tpr_min",
         )
     m = max(1, math.ceil(math.log(delta) / math.log(tpr_min)))
     # The quotient of two rounded logarithms may be off by one row; the power decides.

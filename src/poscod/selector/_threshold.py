@@ -86,18 +86,13 @@ def tpr_threshold(score_id: Any, tpr_min: float, *, weight: Any = None) -> Thres
         first = np.flatnonzero(weight[order])[-1] if tpr_min == 1.0 else np.searchsorted(running, floor)
         threshold = float(score[order[first]])
         below, tied = float(weight[score < threshold].sum()), float(weight[score == threshold].sum())
-    return threshold_from_counts(threshold, below, tied, total, tpr_min)
+    tau = 1.0 if tpr_min == 1.0 else min(1.0, max(0.0, (tpr_min * total - below) / tied))
+    return Threshold(threshold, tau, min(1.0, (below + tied) / total))
 
 
 def tpr_rank(m: int, tpr_min: float) -> int:
     """Return which order statistic lambda is: the smallest whole k with k / m >= tpr_min."""
     return max(1, math.ceil(required(m, tpr_min)))
-
-
-def threshold_from_counts(threshold: float, below: float, tied: float, total: float, tpr_min: float) -> Threshold:
-    """Return lambda with its tie probability, from counts (or weights) of the sample."""
-    tau = 1.0 if tpr_min == 1.0 else min(1.0, max(0.0, (tpr_min * total - below) / tied))
-    return Threshold(threshold, tau, min(1.0, (below + tied) / total))
 
 
 def accept_probability(score: Any, threshold: float, tau: float = 1.0) -> Floats:

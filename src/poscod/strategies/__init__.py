@@ -2,20 +2,19 @@
 """One number from two: s(x) from the conditional risk and the likelihood ratio, or from any two scores."""
 
 from poscod.decision import rejection_score
-from poscod.strategies._curves import Curve, plugin_curve, tuned_areas, tuned_curve
-from poscod.strategies._family import STRATEGIES, Strategy
+from poscod.strategies._curves import Curve, plugin_curve, tuned_curve
+from poscod.strategies._curves import tuned_areas as tuned_areas
+from poscod.strategies._family import STRATEGIES
 from poscod.strategies._scores import linear, product, sirc, sirc_parameters
 
 __all__ = [
     "STRATEGIES",
     "Curve",
-    "Strategy",
     "linear",
     "plugin_curve",
     "product",
     "rejection_score",
     "sirc",
     "sirc_parameters",
-    "tuned_areas",
     "tuned_curve",
 ]

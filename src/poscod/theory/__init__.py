@@ -6,29 +6,14 @@ exact (Theorems 1 and 2). `no_free_lunch` builds the worlds of Theorem 3, `corre
 sigmoid of Theorem 4. docs/theory.md has the proofs and names the test of each.
 """
 
-from poscod.theory._discretise import DISCRETISATIONS
-from poscod.theory._finite import Evaluation, FiniteWorld, Solution
-from poscod.theory._gaussian import Discretisation, GaussianWorld
-from poscod.theory._no_free_lunch import CONSTRUCTIONS, NoFreeLunch, no_free_lunch
-from poscod.theory._sigmoid import (
-    SigmoidParameters,
-    corrected_sigmoid,
-    corrected_sigmoid_parameters,
-    prior_from_a,
-    source_posterior,
-)
-from poscod.theory._solvers import SOLVERS
+from poscod.theory._finite import FiniteWorld, Solution
+from poscod.theory._gaussian import GaussianWorld
+from poscod.theory._no_free_lunch import no_free_lunch
+from poscod.theory._sigmoid import corrected_sigmoid, corrected_sigmoid_parameters, prior_from_a, source_posterior
 
 __all__ = [
-    "CONSTRUCTIONS",
-    "DISCRETISATIONS",
-    "SOLVERS",
-    "Discretisation",
-    "Evaluation",
     "FiniteWorld",
     "GaussianWorld",
-    "NoFreeLunch",
-    "SigmoidParameters",
     "Solution",
     "corrected_sigmoid",
     "corrected_sigmoid_parameters",

@@ -18,8 +18,6 @@ from poscod.exceptions import InvalidInputError
 from poscod.problem import ScodProblem
 from poscod.theory._finite import FiniteWorld
 
-__all__ = ["CONSTRUCTIONS", "NoFreeLunch", "no_free_lunch"]
-
 _ERROR_RATE = 0.25
 
 

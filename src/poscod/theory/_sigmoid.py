@@ -15,15 +15,7 @@ from scipy.linalg import cho_solve
 
 from poscod._validation import Floats, check_matrix, check_number, check_vector
 from poscod.exceptions import InvalidInputError
-from poscod.theory._mixture import Mixture
-
-__all__ = [
-    "SigmoidParameters",
-    "corrected_sigmoid",
-    "corrected_sigmoid_parameters",
-    "prior_from_a",
-    "source_posterior",
-]
+from poscod.theory._gaussian import Mixture
 
 
 class SigmoidParameters(NamedTuple):

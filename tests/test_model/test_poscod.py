@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import ClassVar
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn import config_context
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import poscod.estimator
 from poscod import POSCOD, Activations, ScodProblem
-from poscod._inputs import same_rows
-from poscod.estimator import NoUnlabeledDataWarning
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
+from poscod.model import NoUnlabeledDataWarning, Schema, _scorer
+from poscod.model._rows import chunks, same_rows
 from poscod.problem import BoundedProblem, CostProblem, CoverageProblem, GeneralisedProblem, PrecisionProblem
 from poscod.ratio import CorrectedSigmoid, NoOODEvidenceWarning, UndeterminedPriorWarning
 from poscod.selector import tpr_threshold
@@ -50,7 +53,7 @@ def test_outputs_are_tied_together(model, data):
     d = model.decide(X)
     np.testing.assert_array_equal(d.score, rejection_score(d.risk, d.log_ratio, model.beta_))
     np.testing.assert_array_equal(d.accept, d.score <= model.threshold_)
-    np.testing.assert_array_equal(model.decision_function(X), model.threshold_ - d.score)
+    np.testing.assert_array_equal(model.acceptance_margin(X), model.threshold_ - d.score)
     np.testing.assert_array_equal(model.rejection_score(X), d.score)
     np.testing.assert_array_equal(model.conditional_risk(X), d.risk)
     np.testing.assert_array_equal(model.log_ratio(X), d.log_ratio)
@@ -65,9 +68,7 @@ def test_outputs_are_tied_together(model, data):
 
 def test_threshold_is_the_order_statistic_of_unseen_rows(model):
     kept = model.calibration_
-    risk = 1 - np.exp(
-        kept.logits / model.temperature_ - np.logaddexp.reduce(kept.logits / model.temperature_, axis=1)[:, None]
-    ).max(axis=1)
+    risk = 1 - np.exp(kept.logits - np.logaddexp.reduce(kept.logits, axis=1)[:, None]).max(axis=1)
     rule = tpr_threshold(rejection_score(risk, kept.log_ratio, model.beta_), 0.9)
     assert model.threshold_ == pytest.approx(rule.threshold, rel=1e-9)
     assert len(kept.logits) == pytest.approx(1500 / 4, abs=4)
@@ -148,14 +149,14 @@ def test_risk_control_accepts_as_much_as_it_may(data):
 
 def test_generalised_risk_has_one_ranking(model, data):
     X = data[3]
-    a, b = (model.at(problem=GeneralisedProblem(alpha=0.3, tpr_min=t)) for t in (0.6, 0.9))
+    a, b = (model.with_rule(GeneralisedProblem(alpha=0.3, tpr_min=t)) for t in (0.6, 0.9))
     np.testing.assert_array_equal(a.rejection_score(X), b.rejection_score(X))
     assert (b.decide(X).accept >= a.decide(X).accept).all()
 
 
 def test_cost_problem_is_the_bayes_decision(model, data):
     X = data[3]
-    chosen = model.at(problem=CostProblem(reject_id=0.2, accept_ood=3.0, reject_ood=0.5, pi=0.4))
+    chosen = model.with_rule(CostProblem(reject_id=0.2, accept_ood=3.0, reject_ood=0.5, pi=0.4))
     d = chosen.decide(X)
     cost_accept = 0.6 * d.risk + 0.4 * 3.0 * np.exp(d.log_ratio)
     cost_reject = 0.6 * 0.2 + 0.4 * 0.5 * np.exp(d.log_ratio)
@@ -165,27 +166,27 @@ def test_cost_problem_is_the_bayes_decision(model, data):
 
 def test_bounded_problem_meets_its_bound_with_the_smallest_slope(model, data):
     X, y, ood = data[3:]
-    free = model.at(problem=BoundedProblem(tpr_min=0.8, fpr_max=1.0))
+    free = model.with_rule(BoundedProblem(tpr_min=0.8, fpr_max=1.0))
     assert free.beta_ == 0.0
-    tight = model.at(problem=BoundedProblem(tpr_min=0.8, fpr_max=0.02))
+    tight = model.with_rule(BoundedProblem(tpr_min=0.8, fpr_max=0.02))
     result = tight.evaluate(X, y, ood)
     assert result.fpr.estimate < 0.05
     assert result.tpr.estimate == pytest.approx(0.8, abs=0.1)
-    looser = model.at(problem=BoundedProblem(tpr_min=0.8, fpr_max=0.1))
+    looser = model.with_rule(BoundedProblem(tpr_min=0.8, fpr_max=0.1))
     assert 0.0 < looser.beta_ < tight.beta_
     with pytest.raises(InfeasibleProblemError, match="the smallest estimated FPR is"):
-        model.at(problem=BoundedProblem(tpr_min=1.0, fpr_max=0.0))
+        model.with_rule(BoundedProblem(tpr_min=1.0, fpr_max=0.0))
 
 
 def test_precision_is_a_bound_on_fpr(model):
-    by_precision = model.at(problem=PrecisionProblem(tpr_min=0.8, precision_min=0.95, pi=0.5))
+    by_precision = model.with_rule(PrecisionProblem(tpr_min=0.8, precision_min=0.95, pi=0.5))
     limit = 0.8 * 0.05 / 0.95
-    assert by_precision.beta_ == pytest.approx(model.at(problem=BoundedProblem(0.8, limit)).beta_)
+    assert by_precision.beta_ == pytest.approx(model.with_rule(BoundedProblem(0.8, limit)).beta_)
 
 
 def test_coverage_problem_keeps_to_the_allowed_share_of_traffic(model, data):
     for share in (0.05, 0.3, 0.6):
-        chosen = model.at(problem=CoverageProblem(alpha=0.4, reject_max=share))
+        chosen = model.with_rule(CoverageProblem(alpha=0.4, reject_max=share))
         assert np.mean(~chosen.decide(data[2]).accept) == pytest.approx(share, abs=0.01)
 
 
@@ -205,7 +206,7 @@ def test_label_free_evaluation_agrees_with_the_truth(model, data):
 def test_one_accepted_row_of_another_loss_says_nothing_of_dear_mistakes(model, data):
     X, y, ood = data[3:]
     dear = model.at(loss=[[0, 1, 1], [20, 0, 1], [1, 1, 0]])
-    dear.threshold_ = np.sort(dear.rejection_score(X))[0]
+    dear.rule_ = dataclasses.replace(dear.rule_, threshold=np.sort(dear.rejection_score(X))[0])
     selective = dear.evaluate(X, y, ood).selective_risk
     # P(loss >= 1) and P(loss >= 20) each have a 97.5 % interval from one row without a loss.
     assert selective.low == 0.0
@@ -226,7 +227,7 @@ def test_minus_one_marks_unlabelled_rows(model, data):
         np.vstack([X, U]), np.append(y, np.full(len(U), -1))
     )
     np.testing.assert_array_equal(marked.predict(fresh), model.predict(fresh))
-    with pytest.raises(InvalidInputError, match="use one of the two"):
+    with pytest.raises(InvalidInputError, match="leave those rows out"):
         clone(marked).fit(np.vstack([X, U]), np.append(y, np.full(len(U), -1)), X_unlabeled=U)
 
 
@@ -285,7 +286,7 @@ def test_missing_values_that_the_classifier_takes_leave_the_logits(data):
     holes = X.copy()
     holes[::7, 0] = np.nan
     model = POSCOD(HistGradientBoostingClassifier(max_iter=20), FAST, random_state=0).fit(holes, y, X_unlabeled=U)
-    assert not model.uses_features_
+    assert not model.scorer_.uses_features
     assert np.isfinite(model.decide(holes[:50]).score).all()
 
 
@@ -367,7 +368,7 @@ def test_without_traffic_the_rule_is_the_conditional_risk(data):
     np.testing.assert_array_equal(d.score, d.risk)
     assert (d.log_ratio == -np.inf).all()
     assert model.ood_prior_ == 0.0
-    with pytest.raises(InvalidInputError, match="fit with unlabelled rows"):
+    with pytest.raises(InvalidInputError, match="fit with unlabeled rows"):
         model.budget(0.1)
 
 
@@ -392,8 +393,8 @@ def test_score_bounds_the_risk_and_does_not_reward_finding_no_ood(model, data):
     accepted = model.decide(traffic).accept.mean()
     assert -model.score(rows, marks) == pytest.approx(0.7 * truth.selective_risk.estimate + 0.3 * accepted)
     assert -model.score(rows, marks) > truth.risk.estimate
-    blind = model.at(alpha=0.0)
-    blind.problem_ = model.problem_  # judged at the same costs, a rule that ignores g is worse
+    blind = model.at(alpha=0.0)  # judged at the same costs, a rule that ignores g is worse
+    blind.rule_ = dataclasses.replace(blind.rule_, problem=model.rule_.problem)
     assert blind.score(rows, marks) < model.score(rows, marks)
 
 
@@ -415,7 +416,7 @@ def test_meta_estimators_around_pipelines(data):
     X, y, U, fresh, *_ = data
     search = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression__C": [0.1, 1.0]})
     model = POSCOD(search, FAST, random_state=0).fit(X, y, X_unlabeled=U)
-    assert model.uses_features_
+    assert model.scorer_.uses_features
     assert len(model.predict(fresh)) == len(fresh)
 
 
@@ -440,7 +441,7 @@ def test_problems_that_choose_a_slope_are_not_guaranteed(data):
         X, y, X_unlabeled=U
     )
     with pytest.raises(InvalidInputError, match="does not cover this problem"):
-        model.at(problem=BoundedProblem(0.8, 0.1))
+        model.with_rule(BoundedProblem(0.8, 0.1))
 
 
 def test_empty_input_is_refused_as_the_classifier_does(model):
@@ -450,8 +451,7 @@ def test_empty_input_is_refused_as_the_classifier_does(model):
 
 def test_chunks_do_not_change_decisions(model, data, monkeypatch):
     whole = model.decide(data[3])
-    small = poscod._inputs.chunks
-    monkeypatch.setattr(poscod.estimator, "chunks", lambda X: small(X, rows=77))
+    monkeypatch.setattr(_scorer, "chunks", lambda X: chunks(X, rows=77))
     parts = model.decide(data[3])
     np.testing.assert_array_equal(parts.label, whole.label)
     np.testing.assert_allclose(parts.score, whole.score, rtol=1e-12)
@@ -495,8 +495,10 @@ def test_bad_data_is_refused(data, call, message):
 def test_labels_not_seen_at_fit_are_refused(model, data):
     with pytest.raises(InvalidInputError, match="labels seen at fit, got 7"):
         model.evaluate(data[3][:2], [0, 7], data[5])
-    with pytest.raises(InvalidInputError, match="problem excludes"):
-        model.at(alpha=0.2, problem=BoundedProblem())
+    with pytest.raises(InvalidInputError, match="problem excludes alpha"):
+        POSCOD(alpha=0.2, problem=BoundedProblem()).fit(*data[:2], X_unlabeled=data[2])
+    with pytest.raises(InvalidInputError, match=r"problem must be a problem of poscod\.problem, got 'scod'"):
+        POSCOD(problem="scod").fit(*data[:2], X_unlabeled=data[2])
 
 
 @pytest.mark.parametrize(
@@ -514,7 +516,7 @@ def test_labelled_rows_given_as_traffic_are_refused(data, kind):
     X, y = data[0][:90], data[1][:90]
     model = POSCOD(ratio=FAST, random_state=0) if kind is not sparse.csr_matrix else POSCOD(LogisticRegression(), FAST)
     for traffic in (kind(X), kind(X.copy())):
-        with pytest.raises(InvalidInputError, match="exactly the rows of X: the unlabelled rows must be traffic"):
+        with pytest.raises(InvalidInputError, match="exactly the rows of X: the unlabeled rows must be traffic"):
             model.fit(kind(X), y, X_unlabeled=traffic)
     rows = kind(X)
     with pytest.raises(InvalidInputError, match="exactly the rows of X"):
@@ -547,3 +549,114 @@ def test_texts_among_the_columns_are_named(data):
     frame, log = (pd.DataFrame(rows, columns=["a", "b"]).assign(name="row-1", day="2026-01-01") for rows in (X, U))
     with pytest.raises(InvalidInputError, match=r"\('name', 'day'\): leave them out, or encode them"):
         POSCOD(LogisticRegression(), random_state=0).fit(frame, y, X_unlabeled=log)
+
+
+SCORERS = ["roc_auc_ovr", "roc_auc_ovo", "neg_log_loss", "average_precision"]
+
+
+@pytest.mark.parametrize("name", SCORERS)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scorers_see_the_calibrated_classifier(data, name, classes):
+    """scikit-learn asks decision_function first, so there is none: a margin of accepting is not a class score."""
+    X, y, U, fresh, y_fresh, _ = data
+    rows, new = y < classes, y_fresh < classes
+    if classes == 2 and name.startswith("roc_auc"):
+        name = "roc_auc"
+    model = POSCOD(LogisticRegression(), FAST, random_state=0).fit(X[rows], y[rows], X_unlabeled=U)
+    assert not hasattr(model, "decision_function")
+
+    class Calibrated(ClassifierMixin, BaseEstimator):
+        classes_ = model.classes_
+
+        def __sklearn_is_fitted__(self):
+            return True
+
+        def fit(self, X, y):
+            return self
+
+        def predict(self, X):
+            return model.predict_id(X)
+
+        def predict_proba(self, X):
+            logits = np.log(model.classifier_.predict_proba(X)) / model.scorer_.temperature
+            return np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+
+    scorer = get_scorer(name)
+    ours, theirs = (scorer(estimator, fresh[new], y_fresh[new]) for estimator in (model, Calibrated()))
+    assert ours == pytest.approx(theirs, rel=1e-12)
+    assert ours > (-0.6 if name == "neg_log_loss" else 0.85)
+
+
+class Counter(TransformerMixin, BaseEstimator):
+    """Texts to numbers, counting how often it has seen each."""
+
+    seen: ClassVar[dict] = {}
+
+    def fit(self, X, y=None):
+        self.fitted_ = True
+        return self
+
+    def transform(self, X):
+        for text in np.asarray(X).ravel().tolist():
+            Counter.seen[text] = Counter.seen.get(text, 0) + 1
+        return np.array([[float(part) for part in text.split()] for text in np.asarray(X).ravel()])
+
+
+def test_every_row_is_transformed_once(data):
+    X, y, U, fresh, *_ = data
+    text = lambda rows: np.array([f"{a} {b}" for a, b in rows], dtype=object)  # noqa: E731
+    model = POSCOD(make_pipeline(Counter(), LogisticRegression()), FAST, random_state=0)
+    Counter.seen.clear()
+    model.fit(text(X), y, X_unlabeled=text(U))
+    assert set(Counter.seen.values()) == {1}
+    assert len(Counter.seen) == len(X) + len(U)
+    assert model.scorer_.uses_features
+    Counter.seen.clear()
+    d = model.decide(text(fresh))
+    assert set(Counter.seen.values()) == {1}
+    assert len(Counter.seen) == len(fresh)
+    plain = POSCOD(LogisticRegression(), FAST, random_state=0).fit(X, y, X_unlabeled=U).decide(fresh)
+    np.testing.assert_allclose(d.score, plain.score, rtol=1e-9)
+
+
+def test_a_problem_in_the_constructor_is_kept_by_clone_and_search(data):
+    X, y, U, *_ = data
+    problem = GeneralisedProblem(alpha=0.3, tpr_min=0.7)
+    model = POSCOD(LogisticRegression(), FAST, problem=problem, random_state=0).fit(X, y, X_unlabeled=U)
+    assert model.rule_.problem == problem == clone(model).problem
+    other = model.at(tpr_min=0.8)
+    assert other.rule_.problem == GeneralisedProblem(alpha=0.3, tpr_min=0.8) == clone(other).problem
+    assert clone(other).fit(X, y, X_unlabeled=U).threshold_ == other.threshold_
+    rows, marks = np.vstack([X, U]), np.append(y, np.full(len(U), -1))
+    search = GridSearchCV(model, {"problem": [problem, CostProblem(0.2, 2.0, pi=0.3)]}, cv=2, error_score="raise")
+    assert search.fit(rows, marks).best_estimator_.rule_.problem in search.param_grid["problem"]
+
+
+def test_sugar_starts_from_the_current_problem(model):
+    other = model.with_rule(ScodProblem(0.2, 0.8))
+    assert other.at(alpha=0.3).rule_.problem == ScodProblem(0.3, 0.8)  # None keeps the value
+    assert other.get_params()["tpr_min"] == 0.8
+    costs = model.with_rule(CostProblem(0.2, 2.0))
+    with pytest.raises(InvalidInputError, match="alpha is not a part of CostProblem"):
+        costs.at(alpha=0.3)
+    assert costs.at(loss="absolute").rule_.problem == CostProblem(0.2, 2.0, loss="absolute")
+    assert costs.budget(0.1).rule_.slope == costs.rule_.slope
+    assert clone(costs).problem == costs.rule_.problem
+    budget = other.budget(0.1)
+    assert budget.rule_.problem.ranking == ScodProblem(0.2, 0.8)
+    assert budget.at(alpha=0.4).rule_.problem.share == 0.1
+    assert budget.at(alpha=0.4).rule_.slope == ScodProblem(0.4, 0.8).beta
+    assert budget.control_risk(0.2).rule_.problem.ranking == ScodProblem(0.2, 0.8)
+    again = budget.with_rule(ScodProblem(0.2, 0.8))
+    assert again.problem is None
+    assert again.rule_ == other.rule_
+
+
+def test_a_schema_names_columns_and_must_fit(model, data):
+    named = model.with_schema(Schema(features=("a", "b"), n_features=2, target="class"))
+    assert named.schema_.names == ("a", "b")
+    assert model.schema_.names == ()
+    assert named.at(alpha=0.4).schema_ is named.schema_
+    with pytest.raises(InvalidInputError, match="schema must describe rows like those given to fit"):
+        model.with_schema(Schema(features=("a", "b", "c"), n_features=3))
+    assert named.fit(*data[:2], X_unlabeled=data[2]).schema_.names == ()  # a refit leaves nothing stale

@@ -30,10 +30,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 import poscod.ratio
-from poscod import POSCOD, Activations, persist
-from poscod._codec import Decoder, Encoder, registry
+from poscod import POSCOD, Activations
 from poscod.exceptions import InvalidInputError, MissingExtraError, PoscodWarning
-from poscod.persist import ModelFileError, UntrustedTypesError, load, save
+from poscod.model import ModelFileError, UntrustedTypesError, load, save
+from poscod.model._codec import Decoder, Encoder, registry
+from poscod.model._file import PROTOCOL
 from poscod.problem import CostProblem, ScodProblem
 from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, EMRatio, FixedLinear, StandardSigmoid
 from poscod.theory import GaussianWorld
@@ -94,7 +95,7 @@ MODELS = {
     "loss": lambda: fitted(loss=LOSS, alpha=0.3),
     "loss array": lambda: fitted(loss=np.array(LOSS, dtype=np.float64).T, tpr_min=np.float32(0.8)),
     "at": lambda: fitted().at(alpha=0.2, tpr_min=0.8, loss="absolute"),
-    "costs": lambda: fitted().at(problem=CostProblem(reject_id=0.1, accept_ood=2.0)),
+    "costs": lambda: fitted().with_rule(CostProblem(reject_id=0.1, accept_ood=2.0)),
     "budget": lambda: fitted().budget(0.2),
     "alpha 1": lambda: fitted(alpha=1.0),
     "no traffic": lambda: fitted(traffic=False),
@@ -138,7 +139,7 @@ NEW_PROCESS = """
 import json, sys
 import numpy as np
 from pathlib import Path
-from poscod import Activations, persist
+from poscod import Activations, model as persist
 folder = Path(sys.argv[1])
 for name in json.loads((folder / "names.json").read_text()):
     model = persist.load(folder / f"{name}.poscod", trusted=json.loads(sys.argv[2]))
@@ -184,11 +185,12 @@ def test_a_loaded_model_is_the_same_object(models, tmp_path, name):
     assert repr(clone(back)) == repr(clone(model))
     assert back.get_params(deep=False).keys() == model.get_params(deep=False).keys()
     assert set(vars(back)) == set(vars(model))
-    assert back.problem_ == model.problem_
+    assert back.rule_ == model.rule_
+    assert back.schema_ == model.schema_
     assert type(back.calibration_) is type(model.calibration_)
     if model.threshold != "guaranteed":
-        one, other = (m.at(alpha=0.2, tpr_min=0.7) for m in (back, model))
-        assert (one.threshold_, one.tau_, one.beta_) == (other.threshold_, other.tau_, other.beta_)
+        one, other = (m.with_rule(ScodProblem(0.2, 0.7)) for m in (back, model))
+        assert one.rule_ == other.rule_
     assert np.array_equal(back.predict(queries(name)), model.predict(queries(name)))
     if model.ratio_ is not None:
         assert back.ratio_.ood_prior_interval(0.9) == model.ratio_.ood_prior_interval(0.9)
@@ -257,8 +259,8 @@ def test_the_file_can_be_read_without_poscod(core):
             assert (len(data), hashlib.sha256(data).hexdigest()) == (member["size"], member["sha256"])
             if name.startswith("arrays/"):
                 np.load(io.BytesIO(data), allow_pickle=False)
-    assert (manifest["format"], manifest["protocol"]) == ("poscod-model", persist.PROTOCOL)
-    assert manifest["root"] == state["class"] == "poscod.estimator.POSCOD"
+    assert (manifest["format"], manifest["protocol"]) == ("poscod-model", PROTOCOL)
+    assert manifest["root"] == state["class"] == "poscod.model._poscod.POSCOD"
     assert manifest["versions"]["numpy"] == np.__version__
     assert state["state"]["tpr_min"] == 0.95
 
@@ -268,7 +270,7 @@ def round_trip(value):
     node = json.loads(
         json.dumps(Encoder(lambda k, v: members.update({k: bytes(v)}), pytest.fail).encode(value), allow_nan=False)
     )
-    return Decoder(members.__getitem__, pytest.fail).decode(node)
+    return Decoder(members.__getitem__, pytest.fail, {}).decode(node)
 
 
 def same(one, other):
@@ -300,18 +302,17 @@ def test_values_survive(value):
 
 
 @given(hnp.arrays(np.float64, hnp.array_shapes(max_dims=3, max_side=9)), st.data())
-def test_arrays_keep_their_memory_layout(array, data):
+def test_arrays_keep_their_order_of_rows_and_columns(array, data):
     array = array.transpose(data.draw(st.permutations(range(array.ndim))))
     step = st.integers(-3, 3).filter(bool)
     view = array[tuple(slice(None, None, data.draw(step)) for _ in range(array.ndim))]
     back = round_trip(view)
     assert back.tobytes() == view.tobytes()
-    if view.size:
-        assert back.strides == view.strides or (view.flags.c_contiguous or view.flags.f_contiguous)
+    if view.flags.c_contiguous or view.flags.f_contiguous:
         assert (back.flags.c_contiguous, back.flags.f_contiguous) == (view.flags.c_contiguous, view.flags.f_contiguous)
 
 
-def test_wide_gaps_are_not_kept():
+def test_gaps_are_not_kept():
     column = np.arange(100_000.0).reshape(10, -1)[:, 3]
     assert round_trip(column).strides == (8,)
     assert round_trip(column).tolist() == column.tolist()
@@ -412,7 +413,7 @@ def test_a_network_needs_nothing_but_the_core(core, tmp_path):
     X.save(tmp_path / "x.npz")
     code = f"""{BLOCK}
 import numpy as np
-from poscod import Activations, persist
+from poscod import Activations, model as persist
 model = persist.load(sys.argv[1])
 np.save(sys.argv[3], model.decide(Activations.load(sys.argv[2])).score)
 persist.save(model.at(alpha=.3), sys.argv[4])
@@ -430,7 +431,7 @@ def test_foreign_estimators_need_the_extra(models, tmp_path, call):
     code = f"""{BLOCK}
 from poscod import POSCOD
 from poscod.exceptions import MissingExtraError
-from poscod.persist import load, save
+from poscod.model import load, save
 from sklearn.linear_model import LogisticRegression
 try:
     {call}
@@ -536,8 +537,8 @@ HOSTILE_NAMES = [
     "poscod.problem.ScodProblem.__init__",
     "poscod.problem.dataclass",
     "poscod.problem.InvalidInputError",
-    "poscod.estimator.copy.copy",
-    "poscod.estimator.Pipeline",
+    "poscod.model._poscod.copy.copy",
+    "poscod.model._poscod.Pipeline",
     "poscod.ratio.CorrectedSigmoid",
     "poscod.ratio._ratio.Ratio",
     "poscod.datasets._pickles._Reader",
@@ -592,10 +593,10 @@ def test_unknown_attributes_are_kept_and_missing_parameters_get_their_default(co
     def change(state):
         state["state"]["from_the_future_"] = 3
         del state["state"]["delta"]
-        state["state"]["problem_"]["state"].pop("tpr_min")
+        state["state"]["rule_"]["state"]["problem"]["state"].pop("tpr_min")
 
     back = load(with_state(core, tmp_path, change))
-    assert (back.from_the_future_, back.delta, back.problem_.tpr_min) == (3, 0.05, 0.95)
+    assert (back.from_the_future_, back.delta, back.rule_.problem.tpr_min) == (3, 0.05, 0.95)
     assert np.array_equal(back.predict(queries("network")), load(core).predict(queries("network")))
 
 
@@ -607,16 +608,12 @@ def test_unknown_attributes_are_kept_and_missing_parameters_get_their_default(co
         {"class": "poscod.problem.ScodProblem"},
         {"class": "poscod.problem.ScodProblem", "state": 3},
         {"class": ["poscod.problem.ScodProblem"], "state": {}},
-        {"class": "poscod._fitting.Calibration", "state": {}},
+        {"class": "poscod.selector._calibration.Calibration", "state": {}},
         {"array": "arrays/999.npy"},
         {"array": "../../etc/passwd"},
         {"array": "manifest.json"},
         {"array": "state.json"},
         {"array": 3},
-        {"array": "arrays/0.npy", "strides": [10**12]},
-        {"array": "arrays/0.npy", "strides": [-(10**12), 8, 8]},
-        {"array": "arrays/0.npy", "strides": ["8"]},
-        {"array": "arrays/0.npy", "strides": [1.5]},
         {"foreign": "arrays/0.npy"},
         {"foreign": "foreign/0.skops"},
         {"foreign": "state.json"},
@@ -628,7 +625,11 @@ def test_unknown_attributes_are_kept_and_missing_parameters_get_their_default(co
         {"tuple": 5},
         {"dict": [[[1], 2]]},
         {"dict": {"a": 1}},
-        {"class": "poscod.estimator.POSCOD", "state": {}, "routing": {"dict": [["owner", {"dict": [["a", True]]}]]}},
+        {
+            "class": "poscod.model._poscod.POSCOD",
+            "state": {},
+            "routing": {"dict": [["owner", {"dict": [["a", True]]}]]},
+        },
         {"class": "poscod.problem.ScodProblem", "state": {}, "routing": {"dict": []}},
     ],
     ids=str,
@@ -673,13 +674,15 @@ def test_truncated_files_are_refused(core, tmp_path, share):
         load(tmp_path / "x.poscod")
 
 
-@pytest.mark.parametrize("protocol", [persist.PROTOCOL + 6, 10**9])
+@pytest.mark.parametrize("protocol", [PROTOCOL + 6, 10**9])
 def test_newer_protocols_are_refused(core, tmp_path, protocol):
     # Whatever else is new in such a file: the sentence comes first.
     path = rewrite(
         core, tmp_path / "x.poscod", manifest={"protocol": protocol, "members": None}, raw=[("new/x.bin", b"")]
     )
-    with pytest.raises(ModelFileError, match=rf"newer poscod \(protocol {protocol}, this one reads up to 1\): upgrade"):
+    with pytest.raises(
+        ModelFileError, match=rf"newer poscod \(protocol {protocol}, this one reads up to {PROTOCOL}\): upgrade"
+    ):
         load(path)
 
 
@@ -784,16 +787,6 @@ def lying_npy():
 def test_arrays_that_are_not_plain_are_refused(core, tmp_path, data, sentence):
     with pytest.raises(ModelFileError, match=sentence):
         load(rewrite(core, tmp_path / "x.poscod", members={"arrays/0.npy": data()}))
-
-
-@pytest.mark.parametrize("step", [10**12, -(10**12), 10**6, 3, 2**70])
-def test_strides_cannot_make_an_array_grow(core, tmp_path, step):
-    def change(state):
-        state["state"]["loss"] = {"array": "arrays/900.npy", "strides": [step]}
-
-    state = with_state(core, tmp_path, change)
-    with pytest.raises(ModelFileError, match=r"whose strides .* do not fit its shape"):
-        load(rewrite(state, tmp_path / "x.poscod", members={"arrays/900.npy": npy(np.arange(4.0))}))
 
 
 def skops_file(members, compression=zipfile.ZIP_STORED):
