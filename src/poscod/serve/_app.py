@@ -26,9 +26,8 @@ from poscod.serve._arrow import ARROW_TYPE
 from poscod.serve._bodies import read_body
 from poscod.serve._gate import Gate
 from poscod.serve._openapi import Endpoint, describe
-from poscod.serve._plain import dumps
-from poscod.serve._refusal import Refusal
 from poscod.serve._rows import JSON_TYPE, READERS, parse_json
+from poscod.serve._say import Refusal, dumps
 from poscod.serve._service import COSTS, Question, Service
 
 # Larger bodies are parsed in a compute thread, so that the event loop keeps answering.
@@ -78,16 +77,10 @@ async def _refuse(_: Request, error: Exception) -> NoReturn:
 
 
 async def _follow_file(service: Service) -> None:
-    """Look at the model file now and then; load it once it has stopped changing."""
-    holder, loop = service.holder, asyncio.get_running_loop()
-    last: Any = None
+    """Look at the model file now and then."""
     while True:
         await asyncio.sleep(service.settings.reload_seconds)
-        found = holder.changed()
-        if found is not None and found == last:
-            await loop.run_in_executor(None, holder.reload)
-            found = None
-        last = found
+        await asyncio.get_running_loop().run_in_executor(None, service.holder.look)
 
 
 class _Handlers:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod.serve._refusal import Refusal
+from poscod.serve._say import Refusal
 
 _LATE = Refusal(503, "There was no answer in time: try again later.", {"Retry-After": "1"}, limit="seconds")
 

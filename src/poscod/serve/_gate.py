@@ -13,10 +13,10 @@ import secrets
 import time
 from typing import Any
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from poscod.serve._lines import say, where
-from poscod.serve._refusal import PROBLEM_TYPE, Refusal
+from poscod.serve._say import PROBLEM_TYPE, Refusal, say, where
 from poscod.serve._service import Service
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -67,13 +67,9 @@ class Gate:
             await send(message)
 
         async def refuse(refusal: Refusal) -> None:
-            if status != _GONE:  # an answer has begun
-                return
-            body = refusal.body(request_id)
-            fields = {"content-type": PROBLEM_TYPE, "content-length": str(len(body)), **refusal.headers}
-            raw = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
-            await answer({"type": "http.response.start", "status": refusal.status, "headers": raw})
-            await answer({"type": "http.response.body", "body": body})
+            if status == _GONE:  # otherwise an answer has begun
+                response = Response(refusal.body(request_id), refusal.status, refusal.headers, PROBLEM_TYPE)
+                await response(scope, receive, answer)
 
         if limited:
             self._count(1)

@@ -20,8 +20,7 @@ import numpy as np
 
 from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.model import POSCOD
-from poscod.serve._lines import say
-from poscod.serve._plain import plain
+from poscod.serve._say import plain, say
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,19 +106,21 @@ class ModelHolder:
 
     def __init__(self, path: Path, trusted: tuple[str, ...], on_change: Callable[[LoadedModel], None]) -> None:
         self.path, self._trusted, self._on_change = path, trusted, on_change
-        self._seen = signature(path)
+        self._seen = self._found = signature(path)
         self.current = load_model(path, trusted)
         self.error: str | None = None
         self.reloads, self.failures = 0, 0
         self._lock = threading.Lock()
 
-    def changed(self) -> tuple[int, int, int] | None:
-        """Return the signature of a file that is not the one that was read last, or None."""
+    def look(self) -> None:
+        """Read the file again if it is another one, and the same as at the last look: once it has stopped changing."""
         try:
             found = signature(self.path)
         except OSError:
-            return None  # being replaced, or gone: the model in memory goes on
-        return found if found != self._seen else None
+            return  # being replaced, or gone: the model in memory goes on
+        if found != self._seen and found == self._found:
+            self.reload()
+        self._found = found
 
     def reload(self) -> bool:
         """Read the file again and serve it if it is good; one thread at a time."""

@@ -72,7 +72,7 @@ def run(
     """
     with bind(host, port) as listener:
         app = create_app(model_path, settings, access_log=access_log)
-        from poscod.serve._lines import say
+        from poscod.serve._say import say
         from poscod.serve._server import Server
 
         service = app.state.service

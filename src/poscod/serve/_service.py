@@ -24,12 +24,10 @@ from poscod.model import POSCOD
 from poscod.serve._arrow import write_stream
 from poscod.serve._decision_log import DecisionLog, Entry
 from poscod.serve._engine import Engine, Job
-from poscod.serve._lines import say
 from poscod.serve._metrics import Metrics, Sample
 from poscod.serve._model import LoadedModel, ModelHolder, rates
-from poscod.serve._plain import column, dumps, floats, plain
-from poscod.serve._refusal import Refusal
 from poscod.serve._rows import Batch, first_gap, join, rows_from_document
+from poscod.serve._say import Refusal, column, dumps, floats, plain, say
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
 from poscod.serve._watch import Watch

@@ -17,7 +17,7 @@ from poscod._json import LARGEST
 from poscod._optional import require
 from poscod.exceptions import InvalidInputError
 
-Columns = dict[str, list[Any]]
+Rows = list[dict[str, Any]]
 COLUMNS: dict[str, str] = {
     "run": "random name of the process that decided",
     "number": "running number of the decision in that process",
@@ -45,15 +45,14 @@ class ParquetSink:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self.batch_rows, self.seconds = folder, batch_rows, seconds
 
-    def write(self, columns: Columns) -> None:
+    def write(self, rows: Rows) -> None:
         """Write a file."""
-        pa = self._pa
-        types = {"time": pa.timestamp("us", "UTC"), "id": pa.string()}
-        table = pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+        types = {"time": self._pa.timestamp("us", "UTC"), "id": self._pa.string()}
+        columns = {name: self._pa.array([row[name] for row in rows], types.get(name)) for name in COLUMNS}
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-        name = f"decisions-{stamp}-{columns['run'][0]}-{columns['number'][0]}.parquet"
+        name = f"decisions-{stamp}-{rows[0]['run']}-{rows[0]['number']}.parquet"
         with replacing(self._folder / name) as file:
-            self._parquet.write_table(table, file)
+            self._parquet.write_table(self._pa.table(columns), file)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -112,15 +111,14 @@ class SqlSink:
         self._table.metadata.create_all(self._engine)
         self._ready = True
 
-    def write(self, columns: Columns) -> None:
+    def write(self, rows: Rows) -> None:
         """Insert rows in one transaction."""
         if not self._ready:
             self._prepare()
-        finite = {
-            name: [min(max(v, -LARGEST), LARGEST) for v in values] if name in ("risk", "log_ratio", "score") else values
-            for name, values in columns.items()
-        }
-        rows = [dict(zip(finite, values, strict=True)) for values in zip(*finite.values(), strict=True)]
+        rows = [
+            row | {name: min(max(row[name], -LARGEST), LARGEST) for name in ("risk", "log_ratio", "score")}
+            for row in rows
+        ]
         try:
             with self._engine.begin() as connection:
                 connection.execute(self._table.insert(), rows)

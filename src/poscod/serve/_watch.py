@@ -25,10 +25,9 @@ from poscod._files import replacing
 from poscod.decision import Decisions
 from poscod.exceptions import PoscodError
 from poscod.monitor import FINDINGS, Monitor, Reference
-from poscod.serve._lines import say, where
 from poscod.serve._metrics import Sample
 from poscod.serve._model import LoadedModel
-from poscod.serve._plain import plain
+from poscod.serve._say import plain, say, where
 from poscod.serve._settings import Settings
 from poscod.serve._worker import Worker
 
