@@ -1,7 +1,7 @@
 """What a pass over rows on disk costs on a local cluster of two processes: time as a ratio to reading the same files, and memory.
 
 Run ``python -m benchmarks.dask_scale [--quick] [--rows N] [--folder DIR]``. Rows x 64 float32 columns are written as Parquet files of 250,000 rows
-(a fifth ID rows, the rest traffic), a sixteenth, a quarter and all of them are fitted and decided on, and the files are deleted.
+(a fifth ID rows, the rest traffic), the ratio is fitted on a sixteenth, a quarter and all of them, and the files are deleted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._timing import print_table
-from poscod.backends.dask import Cluster, fit_ratio
-from poscod.backends.dask._chunks import as_chunks
-from poscod.backends.dask._order import order_statistics
+from poscod.backends.dask import fit_ratio
 from poscod.ratio import CorrectedSigmoid
 
 COLUMNS, FILE_ROWS = 64, 250_000
@@ -56,56 +54,55 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def score(matrix: Any, ratio: Any) -> Any:
-    return ratio.log_ratio(matrix)
-
-
 def measure(files: dict[str, list[str]], memory: str, evaluations: int) -> dict[str, float]:
     """Return seconds of each kind of pass, and the largest memory of a worker in MB."""
     import dask.dataframe as dd
-    from dask import delayed
+    from dask import compute, delayed
+    from distributed import Client, LocalCluster
 
-    with Cluster(n_workers=2, memory_limit=memory) as cluster:
+    def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+        start = time.monotonic()
+        answer = function()
+        return time.monotonic() - start, answer
 
-        def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-            start = time.monotonic()
-            answer = function()
-            return time.monotonic() - start, answer
+    def total(parts: list[Any]) -> int:
+        return int(sum(compute(*parts)))
 
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit=memory,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.ERROR,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
         every = [file for side in files.values() for file in side]
-        at_rest = max(cluster.client.run(peak).values())
-        reading, n_bytes = timed(lambda: cluster.reduce([delayed(read_bytes)(file) for file in every], sum, "bytes"))
+        at_rest = max(client.run(peak).values())
+        reading, n_bytes = timed(lambda: total([delayed(read_bytes)(file) for file in every]))
         frames = {side: dd.read_parquet(names) for side, names in files.items()}
-        chunks = {}
-        to_frames = 0.0
-        for side, frame in frames.items():
-            seconds, chunks[side] = timed(lambda f=frame, s=side: as_chunks(f, s, cluster))
-            to_frames += seconds
-        before = cluster.passes
-        fitting, ratio = timed(
+        parts = [part for frame in frames.values() for part in frame.to_delayed()]
+        to_frames, rows = timed(lambda: total([delayed(len)(part) for part in parts]))
+        seen: list[str] = []
+        fitting, _ = timed(
             lambda: fit_ratio(
                 CorrectedSigmoid("paper", ood_prior=0.2, max_iter=evaluations),
                 frames["id"],
                 frames["u"],
-                cluster=cluster,
+                progress=lambda what, done, n: seen.append(what) if done == n else None,
             )
         )
-        # Counting the rows is two passes over a part each, the first row is one chunk; the rest read everything.
-        passes = cluster.passes - before - 3
-        fitting = (fitting - to_frames) / passes
-        scored = chunks["id"].map(score, ratio)
-        kept = type(chunks["id"])(tuple(cluster.keep(scored)), chunks["id"].lengths, None)
-        lam, _ = timed(lambda: order_statistics(kept, [int(0.95 * len(kept))], cluster))
-        rows = sum(len(c) for c in chunks.values())
-        largest = max(cluster.client.run(peak).values())
+        passes = len([what for what in seen if what in ("moments", "likelihood")])
+        largest = max(client.run(peak).values())
         return {
             "rows": rows,
             "GB": n_bytes / 1e9,
             "bytes": reading,
             "frames": to_frames,
-            "pass": fitting,
-            "passes": passes,
-            "lambda": lam,
+            # Rows are counted first, which reads everything once.
+            "pass": (fitting - to_frames) / passes,
             "MB at rest": at_rest,
             "MB at peak": largest,
         }
@@ -135,7 +132,6 @@ def main(quick: bool = False, rows: int = 20_000_000, folder: str | None = None)
                     found["pass"],
                     found["pass"] / found["frames"],
                     found["pass"] / found["rows"] * 1e6,
-                    found["lambda"] / found["frames"],
                     found["MB at rest"],
                     found["MB at peak"],
                 ]
@@ -151,7 +147,6 @@ def main(quick: bool = False, rows: int = 20_000_000, folder: str | None = None)
             "likelihood pass, s",
             "x Parquet to frames",
             "s per 10^6 rows",
-            "score ID and lambda, x Parquet to frames",
             "MB per worker at rest",
             "at peak",
         ],

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from poscod import POSCOD
-from poscod.model import estimate_share
 from poscod.decision import Decisions, rejection_reason
 from poscod.metrics import Interval
+from poscod.model import estimate_share
 from poscod.monitor import Monitor, Reference, adjusted_count, likelihood_share
 from poscod.monitor._evidence import log_capital, log_gains
 from poscod.monitor._partitions import PARTITIONS

@@ -126,6 +126,7 @@ class Activations:
         Parameters
         ----------
         name : {"features", "logits", "labels", "weight", "bias"}
+            The part.
         caller : str
             What needs it, as the subject of the error sentence.
 

@@ -9,8 +9,7 @@ from scipy.stats import norm
 
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import PRIORS, certified_lower_bound, estimate_prior, rows_to_notice
-from poscod.ratio._gate import gate_p_value, profile_interval
-from poscod.ratio._prior import acceptance
+from poscod.ratio._prior import acceptance, gate_p_value, profile_interval
 
 POINT = ("mean", "bbe", "lcb_grid")
 LOWER = ("blanchard", "scott")

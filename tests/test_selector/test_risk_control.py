@@ -10,8 +10,7 @@ from scipy import stats
 
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
 from poscod.selector import RISK_CONTROL, accept, fpr_bound, risk_controlled_threshold, selective_risk_bound
-from poscod.selector._risk_bound import risk_p_values
-from poscod.selector._risk_control import _starts
+from poscod.selector._risk_control import _starts, risk_p_values
 from strategies_for_hypothesis import scores
 
 

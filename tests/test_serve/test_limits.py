@@ -60,11 +60,14 @@ def test_rows_depth_and_types(server):
     assert "1000 rows" in refusal(server.decide([[0.0, 0.0]] * 1001), 413)
     deep = b'{"rows": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
     head = {"content-type": "application/json"}
-    assert "deep" in refusal(server.client.post("/v1/decide", content=deep, headers=head), 400)
+    assert "recursion" in refusal(server.client.post("/v1/decide", content=deep, headers=head), 400)
     refusal(server.client.post("/v1/decide", content=b"{}", headers={"content-type": "text/plain"}), 415)
     refusal(server.client.post("/v1/decide", content=b"{}", headers={**head, "content-encoding": "gzip"}), 415)
-    assert "NaN" in refusal(server.client.post("/v1/decide", content=b'{"rows": [[NaN, 1]]}', headers=head), 400)
-    assert "2 features, got 3" in refusal(server.decide([[1, 2, 3]]), 422)
+    assert "line 1 column 12" in refusal(
+        server.client.post("/v1/decide", content=b'{"rows": [[NaN, 1]]}', headers=head), 400
+    )
+    assert "Row 1 of rows must be a list of 2 numbers" in refusal(server.decide([[1, 2, 3]]), 422)
+    assert "Row 2 of rows must be a list of 2 numbers" in refusal(server.decide([[1, 2], [True, 2]]), 422)
     refusal(server.client.get("/nothing"), 404)
     assert refusal(server.client.get("/v1/decide"), 405)
     assert server.client.get("/v1/decide").headers["allow"] == "POST"

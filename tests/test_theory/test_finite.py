@@ -7,8 +7,8 @@ from hypothesis import given, settings
 
 from poscod import ScodProblem
 from poscod.exceptions import InvalidInputError, PoscodError, UndefinedMetricWarning
-from poscod.theory import FiniteWorld, _solvers
-from poscod.theory._solvers import SOLVERS
+from poscod.theory import FiniteWorld, _finite
+from poscod.theory._finite import SOLVERS
 from test_theory._worlds import (
     ALPHAS,
     cases,
@@ -330,6 +330,6 @@ def test_a_failed_linear_program_is_reported(monkeypatch):
     class Failed:
         success, message = False, "out of time"
 
-    monkeypatch.setattr(_solvers, "linprog", lambda *args, **kwargs: Failed())
+    monkeypatch.setattr(_finite, "linprog", lambda *args, **kwargs: Failed())
     with pytest.raises(PoscodError, match=r"out of time.*closed_form"):
         FiniteWorld([0.5, 0.5], [0.5, 0.5], UNIFORM).solve(ScodProblem(), method="lp")

@@ -5,7 +5,7 @@ from scipy import integrate, optimize, stats
 from poscod import ScodProblem
 from poscod.exceptions import InvalidInputError
 from poscod.theory import GaussianWorld
-from poscod.theory._discretise import DISCRETISATIONS
+from poscod.theory._gaussian import DISCRETISATIONS
 
 WEIGHT, MEAN, SD, MEAN_OOD, SD_OOD = np.array([0.3, 0.7]), np.array([-1.0, 1.5]), np.array([1.0, 0.8]), 3.0, 0.5
 LOSS = np.array([[0.0, 1.0], [3.0, 0.0]])

@@ -15,7 +15,6 @@ from poscod.metrics._counts import rank as rank
 from poscod.metrics._counts import required as required
 from poscod.metrics._counts import rounding_of as rounding_of
 from poscod.metrics._curves import ScodCurve, oscr_curve, scod_curve, selective_risk_curve
-from poscod.metrics._curves import scod_curve_of as scod_curve_of
 from poscod.metrics._intervals import (
     METRICS,
     DegenerateIntervalWarning,

@@ -22,8 +22,6 @@ from poscod.ratio._evidence import NEIGHBOURS as NEIGHBOURS
 from poscod.ratio._evidence import TINY as TINY
 from poscod.ratio._evidence import Bank as Bank
 from poscod.ratio._fixed import FixedLinear
-from poscod.ratio._gate import prior_interval as prior_interval
-from poscod.ratio._gate import rows_to_notice
 from poscod.ratio._likelihood import Fit as Fit
 from poscod.ratio._likelihood import loss_sums as loss_sums
 from poscod.ratio._likelihood import maximise as maximise
@@ -34,9 +32,10 @@ from poscod.ratio._linear import LinearRatio as LinearRatio
 from poscod.ratio._linear import information as information
 from poscod.ratio._linear import prior_standard_error as prior_standard_error
 from poscod.ratio._linear import to_ratio as to_ratio
-from poscod.ratio._prior import PRIORS, certified_lower_bound, estimate_prior
+from poscod.ratio._prior import PRIORS, certified_lower_bound, estimate_prior, rows_to_notice
 from poscod.ratio._prior import Acceptance as Acceptance
 from poscod.ratio._prior import acceptance as acceptance
+from poscod.ratio._prior import prior_interval as prior_interval
 from poscod.ratio._ratio import LOG_LIMIT as LOG_LIMIT
 from poscod.ratio._ratio import Ratio
 from poscod.ratio._representation import CLIP as CLIP

@@ -167,10 +167,8 @@ class CorrectedSigmoid(Ratio):
     def _fit_strong(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         check_foldable(rows_id, rows_u, self.n_folds, "add rows, or use {recipe}='paper'.")
         fit = fit_strong(
-            rows_id,
-            rows_u,
-            weight_id,
-            weight_u,
+            (rows_id, rows_u),
+            (weight_id, weight_u),
             prior=self.prior,
             pi=self.ood_prior,
             n_folds=self.n_folds,

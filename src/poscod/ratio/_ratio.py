@@ -17,8 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from poscod._validation import Floats, check_choice, check_count, check_number
-from poscod.ratio._gate import prior_interval
-from poscod.ratio._prior import PRIORS, Acceptance, scott
+from poscod.ratio._prior import PRIORS, Acceptance, prior_interval, scott
 from poscod.ratio._rows import Rows, as_rows, columns_of, pair_weights
 
 if TYPE_CHECKING:

@@ -52,9 +52,7 @@ class Representation:
         self, rows_id: Rows, order: NDArray[Any], fold_id: NDArray[Any], n_folds: int, weight_id: Floats
     ) -> None:
         self.n_folds = n_folds
-        self.names = (
-            (*LOGIT_COLUMNS, *NORM_COLUMNS, *BANK_COLUMNS) if rows_id.network else BANK_COLUMNS[: _table_columns()]
-        )
+        self.names = (*LOGIT_COLUMNS, *NORM_COLUMNS, *BANK_COLUMNS) if rows_id.network else BANK_COLUMNS[:3]
         keep = order[weight_id[order] > 0.0]
         self.banks: list[Bank] = []
         for k in range(n_folds):
@@ -116,8 +114,3 @@ def _moments(values: Floats, weight: Floats) -> tuple[float, float]:
     mean = float(weight @ values)
     scale = float(np.sqrt(float(weight @ (values - mean) ** 2)))
     return mean, scale if scale > 1e-9 else np.inf
-
-
-def _table_columns() -> int:
-    """Columns of a bank without logits: neighbours, distance to the mean, residual."""
-    return 3

@@ -8,9 +8,8 @@ probability; `_unlabeled` and `_unlabeled_curve` estimate FPR and SCOD risk from
 from poscod.selector._calibration import Calibration
 from poscod.selector._guarantee import certified_tpr, fpr_bound, guaranteed_threshold, rows_needed
 from poscod.selector._guarantee import guaranteed_rank as guaranteed_rank
-from poscod.selector._risk_bound import selective_risk_bound
 from poscod.selector._risk_control import RISK_CONTROL as RISK_CONTROL
-from poscod.selector._risk_control import risk_controlled_threshold
+from poscod.selector._risk_control import risk_controlled_threshold, selective_risk_bound
 from poscod.selector._solve import SOLVERS as SOLVERS
 from poscod.selector._solve import Task as Task
 from poscod.selector._solve import solve
@@ -18,8 +17,7 @@ from poscod.selector._threshold import accept, accept_probability, tpr_threshold
 from poscod.selector._threshold import tpr_rank as tpr_rank
 from poscod.selector._unlabeled import UnlabeledFPR as UnlabeledFPR
 from poscod.selector._unlabeled import normal_quantile as normal_quantile
-from poscod.selector._unlabeled import unlabeled_fpr
-from poscod.selector._unlabeled_curve import unlabeled_ausrt, unlabeled_scod_curve
+from poscod.selector._unlabeled import unlabeled_ausrt, unlabeled_fpr, unlabeled_scod_curve
 
 __all__ = [
     "Calibration",

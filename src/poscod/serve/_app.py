@@ -1,37 +1,37 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The routes.
 
-Convention: a handler reads, checks and hands over to `Service`; it computes nothing. `poscod.serve._openapi` describes every
-route by hand, with the sizes of the model in service, and a test compares the two.
+Convention: a handler reads, checks and hands over to `Service`; it computes nothing. Its docstring is what the description of the
+interface says. Answers are bytes that the service has written; `poscod.serve._answers` says what is in them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
-from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs
+from typing import Annotated, Any, NoReturn
 
-from poscod._optional import require
-from poscod._validation import check_number
-from poscod.exceptions import InvalidInputError
+import anyio
+from fastapi import FastAPI, Query, Request, Response  # noqa: TID253 (this file is imported where a service is made)
+from fastapi.exceptions import RequestValidationError  # noqa: TID253
+from fastapi.responses import PlainTextResponse  # noqa: TID253
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from poscod.serve._answers import Applied, Costs, Decided, Live, Model, Monitored, Ready, Reloaded
 from poscod.serve._arrow import ARROW_TYPE
-from poscod.serve._bodies import Deadline, media_type, read_body
+from poscod.serve._bodies import media_type, read_body
 from poscod.serve._engine import Job
 from poscod.serve._gate import Gate
-from poscod.serve._lines import say
-from poscod.serve._openapi import describe
+from poscod.serve._openapi import BINARY, describe, refusals
 from poscod.serve._plain import dumps
 from poscod.serve._refusal import Refusal
-from poscod.serve._rows import JSON_TYPE, READERS, parse_json, parse_rows, rows_from_document
+from poscod.serve._rows import JSON_TYPE, READERS, parse_json, rows_from_document
 from poscod.serve._service import Question, Service
-from poscod.serve._settings import Settings
 
-__all__ = ["create_app"]
+__all__ = ["build"]
 
 # Larger bodies are parsed in a compute thread, so that the event loop keeps answering.
 _INLINE_BYTES = 32768
@@ -43,33 +43,13 @@ _PAGE = {
 _POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
-def create_app(model_path: str | os.PathLike[str], settings: Settings | None = None, *, access_log: bool = True) -> Any:
-    """Return the service for a model file as an ASGI application.
-
-    Parameters
-    ----------
-    model_path : str or path-like
-        File written by `POSCOD.save`.
-    settings : Settings, default=None
-        Limits and choices; None takes the defaults.
-    access_log : bool, default=True
-        Whether every request gets a line of JSON on standard error.
-
-    Returns
-    -------
-    app : fastapi.FastAPI
-        ``app.state.service`` holds its parts. Threads start here and end with the application's lifespan.
-    """
-    fastapi = require("fastapi", extra="serve", feature="poscod serve")
-    routing = require("starlette.routing", extra="serve", feature="poscod serve")
-    exceptions = require("starlette.exceptions", extra="serve", feature="poscod serve")
-    settings = Settings() if settings is None else settings
-    service = Service(Path(model_path), settings)
-    handlers = _Handlers(service, fastapi.Response)
-    routes = handlers.routes()
+def build(service: Service, *, access_log: bool) -> FastAPI:
+    """Return a service as an ASGI application; its threads end with the application's lifespan."""
+    settings, handlers = service.settings, _Handlers(service)
+    open_paths = frozenset({"/healthz", "/readyz", *_PAGE, *(["/metrics"] if settings.open_metrics else [])})
 
     @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         watcher = asyncio.create_task(_follow_file(service)) if settings.reload_seconds else None
         try:
             yield
@@ -78,35 +58,52 @@ def create_app(model_path: str | os.PathLike[str], settings: Settings | None = N
                 watcher.cancel()
             await asyncio.get_running_loop().run_in_executor(None, service.close)
 
-    app = fastapi.FastAPI(
-        title="poscod",
+    app = FastAPI(
         docs_url=None,  # the usual pages fetch scripts from elsewhere
         redoc_url=None,
-        openapi_url=None,
+        openapi_url=None,  # /openapi.json is a route like all others, behind the token
         redirect_slashes=False,
         lifespan=lifespan,
-        routes=[routing.Route(path, handler, methods=[method]) for (path, method), handler in routes.items()],
+        exception_handlers={HTTPException: _refuse, RequestValidationError: _refuse},
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = service
-    app.openapi = lambda: describe(service.holder.current, settings)
-    app.add_middleware(
-        Gate,
-        settings=settings,
-        metrics=service.metrics,
-        routes=frozenset(path for path, _ in routes),
-        draining=lambda: service.draining,
-        access_log=access_log,
-    )
-
-    async def http_error(_: Any, error: Any) -> Any:
-        sentences = {
-            404: "Nothing is here: /openapi.json lists what is.",
-            405: "This method is not known here: /openapi.json lists those that are.",
-        }
-        raise Refusal(error.status_code, sentences.get(error.status_code, str(error.detail)), error.headers)
-
-    app.add_exception_handler(exceptions.HTTPException, http_error)
+    app.openapi = lambda: describe(app.routes, service.holder.current.model.schema_, settings, open_paths)  # type: ignore[method-assign]
+    bodies = refusals(400, 408, 413, 415, 422, 503)
+    arrow: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_TYPE: BINARY}}}
+    for path, method, handler, answer, more in (
+        ("/v1/decide", "POST", handlers.decide, Decided, arrow | bodies),
+        ("/v1/model", "GET", handlers.model, Model, {}),
+        ("/v1/at", "GET", handlers.at, Applied, refusals(422, 503)),
+        ("/v1/at", "POST", handlers.at_rows, Applied, bodies),
+        ("/v1/monitor", "GET", handlers.monitor, Monitored, {}),
+        ("/v1/reload", "POST", handlers.reload, Reloaded, refusals(409)),
+        ("/healthz", "GET", handlers.healthz, Live, {}),
+        ("/readyz", "GET", handlers.readyz, Ready, refusals(503)),
+        ("/openapi.json", "GET", handlers.openapi, dict[str, Any], {}),
+    ):
+        app.add_api_route(path, handler, methods=[method], response_model=answer, responses=more)
+    app.add_api_route("/metrics", handlers.metrics, response_class=PlainTextResponse)
+    for path in _PAGE:
+        app.add_api_route(path, handlers.page, include_in_schema=False)
+    known = frozenset(route.path for route in app.routes)  # type: ignore[attr-defined]
+    app.add_middleware(Gate, service=service, routes=known, open_paths=open_paths, access_log=access_log)
     return app
+
+
+async def _refuse(_: Request, error: Exception) -> NoReturn:
+    """Tell what the framework refuses as everything else is refused."""
+    if isinstance(error, HTTPException):
+        sentences = {404: "Nothing is here", 405: "This method is not known here"}
+        sentence = f"{sentences.get(error.status_code, error.detail)}: /openapi.json lists what is."
+        raise Refusal(error.status_code, sentence, error.headers)
+    assert isinstance(error, RequestValidationError)
+    raise _misfit(error.errors())
+
+
+def _misfit(errors: Any) -> Refusal:
+    """Return what pydantic found first as a refusal."""
+    return Refusal(422, f"{str(errors[0]['loc'][-1])[:100]}: {errors[0]['msg']}.")
 
 
 async def _follow_file(service: Service) -> None:
@@ -118,160 +115,114 @@ async def _follow_file(service: Service) -> None:
         found = holder.changed()
         if found is not None and found == last:
             await loop.run_in_executor(None, holder.reload)
-            if holder.error is not None:
-                say("model-refused", sentence=holder.error)
             found = None
         last = found
 
 
 class _Handlers:
-    """One method per route.
+    """One method per route."""
 
-    Parameters
-    ----------
-    service : Service
-    response : type
-        Response class of the framework.
-    """
-
-    def __init__(self, service: Service, response: Any) -> None:
-        self._service, self._response = service, response
+    def __init__(self, service: Service) -> None:
+        self._service = service
         folder = resources.files("poscod.serve") / "page"
         self._page = {path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGE.items()}
 
-    def routes(self) -> dict[tuple[str, str], Any]:
-        """Return the handler of every path and method."""
-        return {
-            ("/v1/decide", "POST"): self.decide,
-            ("/v1/model", "GET"): self.model,
-            ("/v1/at", "GET"): self.at,
-            ("/v1/at", "POST"): self.at_rows,
-            ("/v1/monitor", "GET"): self.monitor,
-            ("/v1/reload", "POST"): self.reload,
-            ("/healthz", "GET"): self.healthz,
-            ("/readyz", "GET"): self.readyz,
-            ("/metrics", "GET"): self.metrics,
-            ("/openapi.json", "GET"): self.openapi,
-            **{(path, "GET"): self.page for path in _PAGE},
-        }
-
-    async def decide(self, request: Any) -> Any:
-        """Decide on a batch."""
-        scope, settings = request.scope, self._service.settings
-        headers, notes, loaded = dict(scope["headers"]), scope["poscod"], self._service.holder.current
-        kind = media_type(headers, b"content-type")
+    async def decide(self, request: Request) -> Response:
+        """Decide on a batch: an answer for every row, in order, as JSON, or as an Arrow stream where Accept names it."""
+        settings, loaded = self._service.settings, self._service.holder.current
+        kind, notes = media_type(request.headers.get("content-type", "")), request.scope["poscod"]
         if kind not in READERS:
             raise Refusal(415, f"Content-Type must be one of {', '.join(READERS)}, got '{kind[:100]}'.")
-        arrow = ARROW_TYPE.encode() in headers.get(b"accept", b"")
-        body = await read_body(headers, request.receive, settings.max_body_bytes, settings.body_seconds, notes)
+        arrow = ARROW_TYPE in request.headers.get("accept", "")
+        body = await read_body(request, settings.max_body_bytes, settings.body_seconds)
         question = Question(loaded, notes["request_id"], arrow, None, body, kind)
         if len(body) <= _INLINE_BYTES:
-            question.rows = parse_rows(body, kind, loaded.inputs, settings.max_rows)
+            question.rows = READERS[kind](body, loaded.model.schema_, settings.max_rows)
             notes["rows"] = len(question.rows)
-        answer = await self._compute(self._service.job(question), notes)
-        return self._response(answer, media_type=ARROW_TYPE if arrow else JSON_TYPE)
+        answer = await self._compute(self._service.job(question))
+        return Response(answer, media_type=ARROW_TYPE if arrow else JSON_TYPE)
 
-    async def at(self, request: Any) -> Any:
-        """Say what other costs would do."""
-        query = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if unknown := sorted(set(query) - {"alpha", "tpr_min"}):
-            raise Refusal(422, f"The query takes alpha and tpr_min, got '{unknown[0][:100]}'.")
-        values = {}
-        for name, given in query.items():
-            try:
-                values[name] = float(given[-1])
-            except ValueError:
-                raise Refusal(422, f"{name} must be a number, got '{given[-1][:100]}'.") from None
-        return await self._at(request, values, None)
+    async def at(self, costs: Annotated[Costs, Query()]) -> Response:
+        """Say what other costs would do: the rule and its rates on the calibration rows. Nothing changes in the service."""
+        return await self._at(costs, self._service.holder.current, None)
 
-    async def at_rows(self, request: Any) -> Any:
-        """Say what other costs would do, and decide on rows under them."""
-        settings, headers, notes = self._service.settings, dict(request.scope["headers"]), request.scope["poscod"]
-        if media_type(headers, b"content-type") != JSON_TYPE:
+    async def at_rows(self, request: Request) -> Response:
+        """Say what other costs would do; with rows also their decisions, which are neither logged nor counted."""
+        settings, loaded = self._service.settings, self._service.holder.current
+        if media_type(request.headers.get("content-type", "")) != JSON_TYPE:
             raise Refusal(415, f"Content-Type must be {JSON_TYPE} here.")
-        body = await read_body(headers, request.receive, settings.max_body_bytes, settings.body_seconds, notes)
-        loaded = self._service.holder.current
+        body = await read_body(request, settings.max_body_bytes, settings.body_seconds)
 
-        def parse(_: Any = None) -> list[tuple[dict[str, Any], Question | None]]:
+        def parse(_: Any = None) -> list[tuple[Costs, Any]]:
             document = parse_json(body)
-            values: dict[str, Any] = {name: document.pop(name) for name in ("alpha", "tpr_min") if name in document}
-            rows = rows_from_document(document, loaded.inputs, settings.max_rows) if document else None
-            return [(values, None if rows is None else Question(loaded, notes["request_id"], False, rows))]
+            values = {name: document.pop(name) for name in Costs.model_fields if name in document}
+            try:
+                costs = Costs.model_validate(values, strict=True)
+            except ValidationError as error:
+                raise _misfit(error.errors()) from None
+            schema = loaded.model.schema_
+            return [(costs, rows_from_document(document, schema, settings.max_rows) if document else None)]
 
-        parsed = parse()[0] if len(body) <= _INLINE_BYTES else await self._compute(Job(parse, None), notes)
-        return await self._at(request, *parsed)
+        costs, rows = parse()[0] if len(body) <= _INLINE_BYTES else await self._compute(Job(parse, None))
+        return await self._at(costs, loaded, rows)
 
-    async def _at(self, request: Any, values: dict[str, Any], question: Question | None) -> Any:
-        try:
-            for name, closed in (("alpha", "both"), ("tpr_min", "right")):
-                if values.get(name) is not None:
-                    values[name] = check_number(values[name], name, 0.0, 1.0, closed=closed)
-        except InvalidInputError as error:
-            raise Refusal(422, str(error)) from None
-        loaded = self._service.holder.current if question is None else question.loaded
-        job = self._service.rule_job(loaded, values.get("alpha"), values.get("tpr_min"), question)
-        return self._response(await self._compute(job, request.scope["poscod"]), media_type=JSON_TYPE)
+    async def _at(self, costs: Costs, loaded: Any, rows: Any) -> Response:
+        answer = await self._compute(self._service.rule_job(loaded, costs.alpha, costs.tpr_min, rows))
+        return Response(answer, media_type=JSON_TYPE)
 
-    async def _compute(self, job: Job, notes: dict[str, Any]) -> Any:
+    async def _compute(self, job: Job) -> Any:
         seconds = self._service.settings.request_seconds
         try:
-            with Deadline(seconds):
+            with anyio.fail_after(seconds):
                 return await self._service.engine.compute(job)
         except TimeoutError:
             if job.future.done() and not job.future.cancelled():
                 return job.future.result()  # the answer came while this process was not allowed to run
-            notes["limit"] = "seconds"
-            raise Refusal(
-                503, f"No answer within {seconds:g} seconds: try again later.", {"Retry-After": "1"}
-            ) from None
+            sentence = f"No answer within {seconds:g} seconds: try again later."
+            raise Refusal(503, sentence, {"Retry-After": "1"}, limit="seconds") from None
 
-    async def model(self, request: Any) -> Any:
+    async def model(self) -> Response:
         """Describe the model in service."""
-        return self._json(self._service.holder.current.card)
+        return _json(self._service.holder.current.card)
 
-    async def monitor(self, request: Any) -> Any:
+    async def monitor(self) -> Response:
         """Show the monitor's windows and findings."""
-        return self._json(self._service.watch.document())
+        return _json(self._service.watch.document())
 
-    async def reload(self, request: Any) -> Any:
-        """Read the model file again."""
+    async def reload(self) -> Response:
+        """Read the model file again; the same happens by itself when the file changes, and on SIGHUP."""
         holder = self._service.holder
         changed = await asyncio.get_running_loop().run_in_executor(None, holder.reload)
         if holder.error is not None:
             raise Refusal(409, f"The old model goes on, because the new one is refused: {holder.error}")
-        return self._json({"changed": changed, "sha256": holder.current.sha256})
+        return _json({"changed": changed, "sha256": holder.current.sha256})
 
-    async def healthz(self, request: Any) -> Any:
+    async def healthz(self) -> Response:
         """Say that the process answers."""
-        return self._json({"alive": True})
+        return _json({"alive": True})
 
-    async def readyz(self, request: Any) -> Any:
+    async def readyz(self) -> Response:
         """Say whether to send requests here."""
         if self._service.draining:
             raise Refusal(503, "The service is shutting down.", {"Retry-After": "1"})
         holder, log = self._service.holder, self._service.log
-        return self._json(
-            {
-                "ready": True,
-                "model": holder.current.sha256,
-                "reload_error": holder.error,
-                "log_error": None if log is None else log.error,
-            }
-        )
+        errors = {"reload_error": holder.error, "log_error": None if log is None else log.error}
+        return _json({"ready": True, "model": holder.current.sha256, **errors})
 
-    async def metrics(self, request: Any) -> Any:
+    async def metrics(self) -> Response:
         """Return the metrics of Prometheus."""
         body, kind = self._service.metrics.text()
-        return self._response(body, headers={"content-type": kind})
+        return Response(body, headers={"content-type": kind})
 
-    async def openapi(self, request: Any) -> Any:
-        """Return the description of this interface."""
-        return self._json(request.app.openapi())
+    async def openapi(self, request: Request) -> Response:
+        """Return this description."""
+        return _json(request.app.openapi())
 
-    async def page(self, request: Any) -> Any:
+    async def page(self, request: Request) -> Response:
         """Return a file of the dashboard."""
         body, kind = self._page[request.scope["path"]]
-        return self._response(body, media_type=kind, headers={"content-security-policy": _POLICY})
+        return Response(body, media_type=kind, headers={"content-security-policy": _POLICY})
 
-    def _json(self, document: Any) -> Any:
-        return self._response(dumps(document), media_type=JSON_TYPE)
+
+def _json(document: Any) -> Response:
+    return Response(dumps(document), media_type=JSON_TYPE)

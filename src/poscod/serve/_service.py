@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 
 from poscod.decision import Decisions
-from poscod.estimator import POSCOD
 from poscod.exceptions import PoscodError
+from poscod.model import POSCOD
 from poscod.serve._arrow import write_stream
 from poscod.serve._decision_log import DecisionLog, Entry
 from poscod.serve._engine import Engine, Job
 from poscod.serve._lines import say
 from poscod.serve._metrics import Metrics, Sample
-from poscod.serve._model import Inputs, LoadedModel, ModelHolder, describe_rule
-from poscod.serve._plain import column, dumps, floats
+from poscod.serve._model import LoadedModel, ModelHolder, rates
+from poscod.serve._plain import column, dumps, floats, plain
 from poscod.serve._refusal import Refusal
-from poscod.serve._rows import Rows, first_gap, join, parse_rows
+from poscod.serve._rows import READERS, Batch, first_gap, join
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
 from poscod.serve._watch import Watch
@@ -35,42 +35,24 @@ from poscod.serve._watch import Watch
 __all__ = ["Question", "Service"]
 
 _CACHED_RULES = 16
+# What the service calls the arguments of the library.
+_NAMES = {"X": "the rows"}
 
 
 @dataclass(eq=False)
 class Question:
-    """A batch to decide on.
-
-    Parameters
-    ----------
-    loaded : LoadedModel
-        The model the request arrived under.
-    request_id : str
-    arrow : bool
-        Whether the answer is an Arrow stream instead of JSON.
-    rows : Rows or None
-        The rows, or None where the body is still to be read:
-    body : bytes
-    content_type : str
-    """
+    """A batch to decide on: the model it arrived under, its name, the form of the answer, and its rows or the body they are in."""
 
     loaded: LoadedModel
     request_id: str
     arrow: bool
-    rows: Rows | None = None
+    rows: Batch | None = None
     body: bytes = b""
     content_type: str = ""
 
 
 class Service:
-    """Everything behind the routes.
-
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    settings : Settings
-    """
+    """Everything behind the routes."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self.settings = settings
@@ -84,32 +66,26 @@ class Service:
 
     def close(self) -> None:
         """Finish what was accepted, write the log, save the monitor."""
-        seconds = self.settings.shutdown_seconds
-        self.engine.close(seconds)
-        if self.log is not None:
-            self.log.close(seconds)
-        self.watch.close(seconds)
+        for part in (self.engine, self.log, self.watch):
+            if part is not None:
+                part.close(self.settings.shutdown_seconds)
 
     def job(self, question: Question) -> Job:
         """Return the job that answers a question."""
         rows = question.rows
         if rows is None:
             return Job(self._decide, question)
-        key = None if rows.layout is None else (question.loaded.sha256, rows.layout)
+        key = None if rows.layout is None else (question.loaded.sha256, rows.named, rows.layout)
         return Job(self._decide, question, len(rows), key)
 
-    def rule_job(
-        self, loaded: LoadedModel, alpha: float | None, tpr_min: float | None, question: Question | None
-    ) -> Job:
+    def rule_job(self, loaded: LoadedModel, alpha: float | None, tpr_min: float | None, rows: Batch | None) -> Job:
         """Return the job that answers what another cost would do."""
 
         def run(_: Sequence[Job]) -> Sequence[bytes]:
-            model, rule = self._rule(loaded, alpha, tpr_min)
-            document = {**rule, "model": loaded.sha256}
-            if question is not None and question.rows is not None:
-                decided = _decide(model, loaded, [question.rows])
-                document["decisions"] = _columns(model, _named(decided, loaded.inputs))
-            return [dumps(document)]
+            model, document = self._rule(loaded, alpha, tpr_min)
+            if rows is not None:
+                document = {**document, "decisions": _columns(model, _named(model, _decide(model, [rows])))}
+            return [dumps({"model": loaded.sha256, **document})]
 
         return Job(run, None)
 
@@ -120,8 +96,8 @@ class Service:
             try:
                 model = loaded.model.at(alpha=alpha, tpr_min=tpr_min)
             except PoscodError as error:
-                raise Refusal(422, str(error)) from None
-            found = model, describe_rule(model)
+                raise Refusal(422, error.told(_NAMES)) from None
+            found = model, plain({"rule": model.rule_.to_dict(), "calibration": rates(model)})
             while len(self._rules) >= _CACHED_RULES:
                 self._rules.pop(next(iter(self._rules)), None)
             self._rules[key] = found
@@ -132,72 +108,58 @@ class Service:
         questions: list[Question] = [job.payload for job in jobs]
         loaded = questions[0].loaded
         batches = [
-            question.rows or parse_rows(question.body, question.content_type, loaded.inputs, self.settings.max_rows)
+            question.rows or READERS[question.content_type](question.body, loaded.model.schema_, self.settings.max_rows)
             for question in questions
         ]
-        decisions = _decide(loaded.model, loaded, batches)
-        now = time.time()
-        self.metrics.count(decisions, loaded.model.classes_)
-        self.metrics.joint.observe(len(decisions))
-        self.watch.put(now, decisions, loaded)
-        answers, entries, start = [], [], 0
+        decisions = _decide(loaded.model, batches)
+        now, start, answers = time.time(), 0, []
+        self.watch.put(len(decisions), (now, decisions, loaded))
+        decisions = _named(loaded.model, decisions)
+        self.metrics.count(decisions)
         for question, rows in zip(questions, batches, strict=True):
-            part = _named(decisions[start : start + len(rows)], loaded.inputs)
+            part = decisions[start : start + len(rows)]
             start += len(rows)
             self.metrics.batch.observe(len(rows))
-            entries.append(Entry(now, question.request_id, rows.ids, part, loaded.sha256))
             answers.append(_encode(question, rows, part))
-        if self.log is not None:
-            self.log.put(entries)
+            if self.log is not None:
+                self.log.add(Entry(now, question.request_id, rows.ids, part, loaded.sha256))
         return answers
 
     def _new_model(self, loaded: LoadedModel) -> None:
         self._rules = {}
-        self.watch.reset(loaded)
+        self.watch.put(0, loaded)
         say("model", sha256=loaded.sha256, file=loaded.card["file"])
 
     def _samples(self) -> Iterable[Sample]:
-        yield "poscod_model_info", "gauge", "The model in service", [({"sha256": self.holder.current.sha256}, 1.0)]
-        yield "poscod_model_reloads", "counter", "New models taken into service", [({}, float(self.holder.reloads))]
-        yield (
-            "poscod_model_reload_failures",
-            "counter",
-            "Model files that were refused",
-            [({}, float(self.holder.failures))],
-        )
-        yield (
-            "poscod_model_reload_failing",
-            "gauge",
-            "Whether the file on disk is refused",
-            [({}, float(self.holder.error is not None))],
-        )
-        log = self.log
+        holder, log = self.holder, self.log
+        yield "poscod_model_info", "gauge", "The model in service", [({"sha256": holder.current.sha256}, 1.0)]
         for name, kind, text, value in (
-            ("written", "counter", "Decisions written to the log", 0 if log is None else log.written),
-            ("dropped", "counter", "Decisions that the log lost", 0 if log is None else log.dropped),
-            ("failures", "counter", "Attempts to write the log that failed", 0 if log is None else log.failures),
-            ("waiting", "gauge", "Decisions that wait to be logged", 0 if log is None else log.waiting),
+            ("model_reloads", "counter", "New models taken into service", holder.reloads),
+            ("model_reload_failures", "counter", "Model files that were refused", holder.failures),
+            ("model_reload_failing", "gauge", "Whether the file on disk is refused", holder.error is not None),
+            ("log_written", "counter", "Decisions written to the log", log and log.written),
+            ("log_dropped", "counter", "Decisions that the log lost", log and log.dropped),
+            ("log_failures", "counter", "Attempts to write the log that failed", log and log.failures),
+            ("log_waiting", "gauge", "Decisions that wait to be logged", log and log.waiting),
         ):
-            yield f"poscod_log_{name}", kind, text, [({}, float(value))]
+            yield f"poscod_{name}", kind, text, [({}, float(value or 0))]
 
 
-def _decide(model: POSCOD, loaded: LoadedModel, batches: Sequence[Rows]) -> Decisions:
+def _decide(model: POSCOD, batches: Sequence[Batch]) -> Decisions:
+    schema = model.schema_
     try:
-        return model.decide(join(loaded.inputs, batches))
+        return model.decide(join(schema, batches))
     except (PoscodError, ValueError, TypeError, KeyError) as error:
-        sentence = str(error).strip().partition("\n")[0].partition(". ")[0][:300]  # some errors are essays
-        place = first_gap(batches[0], loaded.inputs) if len(batches) == 1 and "contains" in sentence else ""
-        told = f" ({place})" if place else ""
-        raise Refusal(422, f"The model refuses these rows: {sentence.rstrip('.')}{told}.") from None
+        told = error.told(_NAMES) if isinstance(error, PoscodError) else str(error)
+        sentence = told.strip().partition("\n")[0].partition(". ")[0][:300].rstrip(".")  # some errors are essays
+        place = first_gap(batches[0], schema) if len(batches) == 1 else ""
+        gap = f" (a value is missing or not finite: {place})" if place else ""
+        raise Refusal(422, f"The model refuses these rows: {sentence}{gap}.") from None
 
 
-def _named(decisions: Decisions, inputs: Inputs) -> Decisions:
+def _named(model: POSCOD, decisions: Decisions) -> Decisions:
     """Give the classes of a network their names, where they are known."""
-    if inputs.classes is None:
-        return decisions
-    names = np.empty(len(inputs.classes), dtype=object)
-    names[:] = inputs.classes
-    return dataclasses.replace(decisions, label=names[decisions.label])
+    return dataclasses.replace(decisions, label=model.schema_.labels(decisions.label))
 
 
 def _columns(model: POSCOD, decisions: Decisions) -> dict[str, list[Any]]:
@@ -206,21 +168,16 @@ def _columns(model: POSCOD, decisions: Decisions) -> dict[str, list[Any]]:
         "label": column(decisions.label),
         "accept": decisions.accept.tolist(),
         "reason": decisions.reason.tolist(),
-        "risk": floats(decisions.risk),
-        "log_ratio": floats(decisions.log_ratio),
-        "score": floats(decisions.score),
+        **{name: floats(getattr(decisions, name)) for name in ("risk", "log_ratio", "score")},
     }
 
 
-def _encode(question: Question, rows: Rows, decisions: Decisions) -> bytes:
+def _encode(question: Question, rows: Batch, decisions: Decisions) -> bytes:
     model, sha256 = question.loaded.model, question.loaded.sha256
     if not question.arrow:
-        document: dict[str, Any] = {"model": sha256, "n": len(decisions), "decisions": _columns(model, decisions)}
-        if rows.ids is not None:
-            document["ids"] = rows.ids
-        return dumps(document)
+        ids = {} if rows.ids is None else {"ids": rows.ids}
+        return dumps({"model": sha256, "n": len(decisions), "decisions": _columns(model, decisions), **ids})
     columns: dict[str, Any] = {} if rows.ids is None else {"id": rows.ids}
     columns["prediction"] = decisions.predictions(model.reject_label)
-    for name in ("label", "accept", "reason", "risk", "log_ratio", "score"):
-        columns[name] = np.asarray(getattr(decisions, name))
+    columns |= {field.name: np.asarray(getattr(decisions, field.name)) for field in dataclasses.fields(decisions)}
     return write_stream(columns, {"model": sha256})

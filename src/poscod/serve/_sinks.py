@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Where decisions are logged: Parquet files in a folder, or a table of any database that SQLAlchemy knows.
 
-Convention: a sink has ``write(columns)``, ``tick()`` and ``close()``, is used by one thread, and raises whatever goes wrong: its
-caller retries. ``held`` counts rows that it has taken and not stored yet. Writing the same rows twice stores them once. `COLUMNS` lists what is logged; features are not among it.
+Convention: a sink is used by one thread and raises whatever goes wrong: its caller retries. Writing the same rows twice stores them
+once. `COLUMNS` lists what is logged; features are not among it.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol
-
-import numpy as np
 
 from poscod._files import replacing
 from poscod._json import LARGEST
@@ -39,98 +36,53 @@ COLUMNS: dict[str, str] = {
     "model": "SHA-256 of the model file",
 }
 TABLE = "poscod_decisions"
-ROTATE_ROWS, ROTATE_SECONDS = 100_000, 60.0
 
 
 class Sink(Protocol):
     """What a decision log writes to."""
 
     @property
-    def held(self) -> int:
-        """Rows taken and not stored yet."""
+    def batch_rows(self) -> int:
+        """Rows that are best written together."""
+
+    @property
+    def seconds(self) -> float:
+        """How long fewer of them may wait for company."""
 
     def write(self, columns: Columns) -> None:
-        """Take rows."""
-
-    def tick(self) -> None:
-        """Do what time asks for."""
+        """Store rows, all of them or none."""
 
     def close(self) -> None:
-        """Store what is left and let go."""
+        """Let go."""
 
 
 class ParquetSink:
-    """Parquet files in a folder; each appears as a whole.
+    """Parquet files in a folder, which is created where it does not exist; each file appears as a whole."""
 
-    Parameters
-    ----------
-    folder : Path
-        Created where it does not exist.
-    rotate_rows : int, default=100000
-        A file is written when so many rows have come together,
-    rotate_seconds : float, default=60.0
-        or when the oldest row has waited so long.
-    """
-
-    def __init__(self, folder: Path, rotate_rows: int = ROTATE_ROWS, rotate_seconds: float = ROTATE_SECONDS) -> None:
+    def __init__(self, folder: Path, batch_rows: int = 100_000, seconds: float = 60.0) -> None:
         self._pa = require("pyarrow", extra="serve", feature="Logging to Parquet")
         self._parquet = require("pyarrow.parquet", extra="serve", feature="Logging to Parquet")
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._rotate_rows, self._rotate_seconds = folder, rotate_rows, rotate_seconds
-        self._tables: list[Any] = []
-        self._since = 0.0
-
-    @property
-    def held(self) -> int:
-        """Rows that wait for their file."""
-        return sum(table.num_rows for table in self._tables)
+        self._folder, self.batch_rows, self.seconds = folder, batch_rows, seconds
 
     def write(self, columns: Columns) -> None:
-        """Keep rows, and write a file if they are many."""
+        """Write a file."""
         pa = self._pa
         types = {"time": pa.timestamp("us", "UTC"), "id": pa.string()}
-        if not self._tables:
-            self._since = time.monotonic()
-        self._tables.append(pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()}))
-        if self.held >= self._rotate_rows:
-            self._flush_or_forget_last()
-
-    def _flush_or_forget_last(self) -> None:
-        try:
-            self._flush()
-        except Exception:
-            self._tables.pop()  # the caller brings these rows again
-            raise
-
-    def tick(self) -> None:
-        """Write a file if the oldest row has waited long enough."""
-        if self._tables and time.monotonic() - self._since >= self._rotate_seconds:
-            self._flush()
-
-    def close(self) -> None:
-        """Write the last file."""
-        if self._tables:
-            self._flush()
-
-    def _flush(self) -> None:
-        table = self._pa.concat_tables(self._tables)
+        table = pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-        name = f"decisions-{stamp}-{table['run'][0].as_py()}-{table['number'][0].as_py()}.parquet"
+        name = f"decisions-{stamp}-{columns['run'][0]}-{columns['number'][0]}.parquet"
         with replacing(self._folder / name) as file:
             self._parquet.write_table(table, file)
-        self._tables = []
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class SqlSink:
-    """A table of a database; created where it is missing.
+    """A table of a database that SQLAlchemy knows by its URL; created where it is missing."""
 
-    Parameters
-    ----------
-    url : str
-        Database URL of SQLAlchemy.
-    """
-
-    held = 0
+    batch_rows, seconds = 5_000, 0.5
 
     def __init__(self, url: str) -> None:
         self._sql = require("sqlalchemy", extra="serve", feature="Logging to a database")
@@ -148,13 +100,17 @@ class SqlSink:
             raise InvalidInputError(
                 f"log must be a folder or a database URL such as sqlite:///decisions.db, got one that SQLAlchemy refuses ({text})."
             ) from None
-        self.shown = address.render_as_string(hide_password=True)
-        self.local = address.get_backend_name() == "sqlite"
-        self._table = self._describe()
+        self._table = self._describe(self._sql)
         self._ready = False
+        if (
+            address.get_backend_name() == "sqlite"
+        ):  # a file that cannot be opened now is a mistake; a server may come back
+            try:
+                self._prepare()
+            except Exception as error:
+                raise InvalidInputError(f"The log {address} cannot be opened ({str(error).splitlines()[0]}).") from None
 
-    def _describe(self) -> Any:
-        sql = self._sql
+    def _describe(self, sql: Any) -> Any:
         kinds = {
             "number": sql.BigInteger,
             "time": sql.DateTime(timezone=True),
@@ -165,16 +121,13 @@ class SqlSink:
             **dict.fromkeys(("run", "reason", "request_id", "model"), sql.String(64)),
             "id": sql.String(200),
         }
-        keys = ("run", "number")
         columns = [
-            sql.Column(
-                name, kinds[name], primary_key=name in keys, nullable=name == "id", comment=text, autoincrement=False
-            )
+            sql.Column(name, kinds[name], nullable=name == "id", comment=text, autoincrement=False)
             for name, text in COLUMNS.items()
         ]
-        return sql.Table(TABLE, sql.MetaData(), *columns)
+        return sql.Table(TABLE, sql.MetaData(), *columns, sql.PrimaryKeyConstraint("run", "number"))
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Create the table if it is missing."""
         self._table.metadata.create_all(self._engine)
         self._ready = True
@@ -182,7 +135,7 @@ class SqlSink:
     def write(self, columns: Columns) -> None:
         """Insert rows in one transaction."""
         if not self._ready:
-            self.prepare()
+            self._prepare()
         finite = {
             name: [min(max(v, -LARGEST), LARGEST) for v in values] if name in ("risk", "log_ratio", "score") else values
             for name, values in columns.items()
@@ -198,9 +151,6 @@ class SqlSink:
                 if connection.execute(self._sql.select(self._table.c.row).where(first)).first() is None:
                     raise
 
-    def tick(self) -> None:
-        """Nothing waits here."""
-
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()
@@ -209,26 +159,13 @@ class SqlSink:
 def open_sink(target: str) -> Sink:
     """Return the sink for a folder or a database URL."""
     if "://" in target:
-        sink = SqlSink(target)
-        if sink.local:  # a file that cannot be opened now is a mistake; a server that is down may come back
-            try:
-                sink.prepare()
-            except Exception as error:
-                raise InvalidInputError(
-                    f"The log {sink.shown} cannot be opened ({str(error).splitlines()[0]})."
-                ) from None
-        return sink
+        return SqlSink(target)
     folder = Path(target)
     if folder.suffix == ".poscod" or (folder.exists() and not folder.is_dir()):
         raise InvalidInputError(
             f"log must be a folder or a database URL such as sqlite:///decisions.db, got '{target}'."
         )
-    sink_ = ParquetSink(folder)
+    sink = ParquetSink(folder)
     if not os.access(folder, os.W_OK):
         raise InvalidInputError(f"log must be a folder that can be written to, got '{target}'.")
-    return sink_
-
-
-def text_labels(labels: Any) -> list[str]:
-    """Return labels of any kind as texts."""
-    return [str(label) for label in np.asarray(labels).tolist()]
+    return sink

@@ -15,7 +15,7 @@ from scipy.linalg import cho_solve
 
 from poscod._validation import Floats, check_matrix, check_number, check_vector
 from poscod.exceptions import InvalidInputError
-from poscod.theory._mixture import Mixture
+from poscod.theory._gaussian import Mixture
 
 
 class SigmoidParameters(NamedTuple):

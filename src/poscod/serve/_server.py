@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The web server: uvicorn with an end that loses nothing, and with limits that it lacks.
+
+Convention: SIGTERM and SIGINT drain: for `Settings.drain_seconds` requests are still answered and every answer closes its
+connection, then the port closes, running requests end, the log is written and the monitor saved. SIGHUP reads the model again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn  # noqa: TID253 (this file is imported where a service is run)
+from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: TID253
+
+from poscod.serve._lines import say
+from poscod.serve._service import Service
+
+__all__ = ["Server"]
+
+
+class Server(uvicorn.Server):
+    """Serves an application of `create_app`; `announce` is called when the port is open."""
+
+    def __init__(self, app: Any, announce: Callable[[], None]) -> None:
+        self._service: Service = app.state.service
+        self._announce = announce
+        settings = self._service.settings
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=_protocol(settings.body_seconds),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                log_level="critical",  # what it would say is said by the service, in JSON
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Drain on SIGTERM and SIGINT, read the model again on SIGHUP."""
+        if threading.current_thread() is threading.main_thread():  # signals belong to it
+            loop = asyncio.get_running_loop()
+            for name in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(name, self._drain, name.name)
+            loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, self._service.holder.reload)
+        yield
+
+    def _drain(self, name: str) -> None:
+        if self._service.draining:  # asked twice: no more patience
+            self.should_exit = True
+            return
+        say("draining", signal=name)
+        self._service.draining = True
+        asyncio.get_running_loop().call_later(self._service.settings.drain_seconds, setattr, self, "should_exit", True)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the port and say so."""
+        await super().startup(sockets=sockets)
+        self._announce()
+
+
+def _protocol(seconds: float) -> type[asyncio.Protocol]:
+    """Return uvicorn's HTTP protocol with limits for headers that do not end and answers that are not read."""
+
+    class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        header_timer: asyncio.TimerHandle | None = None
+        write_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.watch_headers()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.watch_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self.header_timer, self.write_timer):
+                if timer is not None:
+                    timer.cancel()
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            # The answer fills all buffers: its reader has so many seconds. Closing would wait for the reader, too.
+            super().pause_writing()
+            self.write_timer = asyncio.get_running_loop().call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self.write_timer is not None:
+                self.write_timer.cancel()
+                self.write_timer = None
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            asyncio.get_running_loop().call_later(seconds, self.transport.abort)
+
+        def watch_headers(self) -> None:
+            # A cycle is a request whose headers are complete; its body has a limit of its own.
+            waiting = self.cycle is None or self.cycle.response_complete
+            if not waiting and self.header_timer is not None:
+                self.header_timer.cancel()
+                self.header_timer = None
+            elif waiting and self.header_timer is None:
+                self.header_timer = asyncio.get_running_loop().call_later(seconds, self.drop)
+
+        def drop(self) -> None:
+            self.header_timer = None
+            if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
+                self.transport.abort()
+
+    return Protocol
