@@ -125,6 +125,7 @@ def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Sample
         f"Rule: {sample.rule}",
         "",
         *rules_table(rules),
+        *["Areas are those of a sample of the rows."] * any(n > len(sample.groups[k]) for k, n in sample.sizes.items()),
         "",
         promise_sentence(document["promise"], document["rows"]["id"]),
     ]
