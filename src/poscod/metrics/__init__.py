@@ -11,7 +11,7 @@ from poscod.metrics._counts import count as count
 from poscod.metrics._counts import rank as rank
 from poscod.metrics._counts import required as required
 from poscod.metrics._counts import rounding_of as rounding_of
-from poscod.metrics._curves import ScodCurve, oscr_curve, scod_curve, selective_risk_curve
+from poscod.metrics._curves import oscr_curve, scod_curve, selective_risk_curve
 from poscod.metrics._intervals import DegenerateIntervalWarning, Interval, binomial_interval, bootstrap, compare
 from poscod.metrics._intervals import counted_loss_interval as counted_loss_interval
 from poscod.metrics._intervals import mean_loss_interval as mean_loss_interval
@@ -34,7 +34,6 @@ __all__ = [
     "METRICS",
     "DegenerateIntervalWarning",
     "Interval",
-    "ScodCurve",
     "augrc",
     "aupr",
     "aurc",

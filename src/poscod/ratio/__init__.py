@@ -24,15 +24,11 @@ from poscod.ratio._evidence import Bank as Bank
 from poscod.ratio._fixed import FixedLinear
 from poscod.ratio._likelihood import Fit as Fit
 from poscod.ratio._likelihood import loss_sums as loss_sums
-from poscod.ratio._likelihood import maximise as maximise
-from poscod.ratio._likelihood import penalised as penalised
 from poscod.ratio._linear import FOLDED_MEAN as FOLDED_MEAN
 from poscod.ratio._linear import Joint as Joint
 from poscod.ratio._linear import LinearRatio as LinearRatio
 from poscod.ratio._linear import information as information
-from poscod.ratio._linear import prior_standard_error as prior_standard_error
-from poscod.ratio._linear import to_ratio as to_ratio
-from poscod.ratio._prior import PRIORS, certified_lower_bound, estimate_prior, rows_to_notice
+from poscod.ratio._prior import PRIORS, estimate_prior, rows_to_notice
 from poscod.ratio._prior import Acceptance as Acceptance
 from poscod.ratio._prior import acceptance as acceptance
 from poscod.ratio._prior import prior_interval as prior_interval
@@ -66,7 +62,6 @@ __all__ = [
     "SeenByClassifierWarning",
     "StandardSigmoid",
     "UndeterminedPriorWarning",
-    "certified_lower_bound",
     "diagnose",
     "estimate_prior",
     "format_diagnosis",

@@ -64,12 +64,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
     model_: Any
 
     def fit(
-        self,
-        X_id: Any,
-        X_unlabeled: Any,
-        *,
-        sample_weight_id: Any = None,
-        sample_weight_unlabeled: Any = None,
+        self, X_id: Any, X_unlabeled: Any, *, sample_weight_id: Any = None, sample_weight_unlabeled: Any = None
     ) -> Self:
         """Learn the ratio.
 

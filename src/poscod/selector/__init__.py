@@ -10,10 +10,10 @@ from poscod.selector._guarantee import certified_tpr, fpr_bound, guaranteed_thre
 from poscod.selector._guarantee import guaranteed_rank as guaranteed_rank
 from poscod.selector._risk_control import RISK_CONTROL as RISK_CONTROL
 from poscod.selector._risk_control import risk_controlled_threshold, selective_risk_bound
-from poscod.selector._solve import SOLVERS as SOLVERS
 from poscod.selector._solve import Task as Task
 from poscod.selector._solve import solve
-from poscod.selector._threshold import accept, accept_probability, tpr_threshold
+from poscod.selector._threshold import accept, tpr_threshold
+from poscod.selector._threshold import accept_probability as accept_probability
 from poscod.selector._threshold import tpr_rank as tpr_rank
 from poscod.selector._unlabeled import UnlabeledFPR as UnlabeledFPR
 from poscod.selector._unlabeled import normal_quantile as normal_quantile
@@ -22,7 +22,6 @@ from poscod.selector._unlabeled import unlabeled_ausrt, unlabeled_fpr, unlabeled
 __all__ = [
     "Calibration",
     "accept",
-    "accept_probability",
     "certified_tpr",
     "fpr_bound",
     "guaranteed_threshold",

@@ -6,7 +6,7 @@ exact (Theorems 1 and 2). `no_free_lunch` builds the worlds of Theorem 3, `corre
 sigmoid of Theorem 4. docs/theory.md has the proofs and names the test of each.
 """
 
-from poscod.theory._finite import FiniteWorld, Solution
+from poscod.theory._finite import FiniteWorld
 from poscod.theory._gaussian import GaussianWorld
 from poscod.theory._no_free_lunch import no_free_lunch
 from poscod.theory._sigmoid import corrected_sigmoid, corrected_sigmoid_parameters, prior_from_a, source_posterior
@@ -14,7 +14,6 @@ from poscod.theory._sigmoid import corrected_sigmoid, corrected_sigmoid_paramete
 __all__ = [
     "FiniteWorld",
     "GaussianWorld",
-    "Solution",
     "corrected_sigmoid",
     "corrected_sigmoid_parameters",
     "no_free_lunch",
