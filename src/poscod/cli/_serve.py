@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 
 from poscod.exceptions import InvalidInputError
 from poscod.model import UntrustedTypesError
-from poscod.serve import DEFAULT_LOG, Settings, is_loopback, read_tokens
+from poscod.serve import DEFAULT_LOG, Settings, read_tokens
 from poscod.serve import run as serve
 
 LOG_VARIABLE = "POSCOD_LOG"
@@ -77,10 +77,6 @@ def run(args: argparse.Namespace) -> None:
     values = {item.name: getattr(args, item.name) for item in fields(Settings) if item.name != "tokens"}
     values |= {"trusted": tuple(args.trusted), "log": args.log or os.environ.get(LOG_VARIABLE) or None}
     settings = Settings(**values, tokens=read_tokens(args.token_file))
-    if not is_loopback(args.host) and not settings.tokens:
-        sys.stderr.write(
-            f"poscod: warning: {args.host} is reachable from other machines and no token is set: whoever reaches the port can ask.\n"
-        )
 
     def ready(address: str) -> None:
         sys.stdout.write(f"serving {args.model} on {address}\n")

@@ -29,7 +29,7 @@ from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.monitor._times import check_width, window_index, window_start
 from poscod.monitor._watch import Watch, watches
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the format of states; a reader refuses other numbers."""
 Pair = tuple[Interval, Interval]
 """OOD share of a window: the best one, and the one from acceptance alone."""
@@ -144,6 +144,7 @@ class Monitor:
         Parameters
         ----------
         decisions : Decisions
+            Of the model that the reference was made of.
         at : moment, or array-like of shape (n,), default=None
             When they were made: numbers (seconds since 1970 where window is a text), datetime64, datetime or ISO text; in any
             order. None is now, or the number of decisions so far where window is a number.
@@ -306,6 +307,7 @@ class Monitor:
         Parameters
         ----------
         state : dict
+            Of this version.
         reference : Reference
             The one the state was counted with; another is refused.
 

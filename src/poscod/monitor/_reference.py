@@ -3,7 +3,7 @@
 
 Convention: made once from a fitted model and then a file of its own; model and monitor share nothing else. The ID rows are
 rows that nothing was fitted on. The second sample is a mixture with OOD share ``prior``: 1 for clean OOD rows, estimated for
-unlabelled traffic, so one formula serves both.
+unlabeled traffic, so one formula serves both.
 """
 
 from __future__ import annotations
@@ -226,7 +226,17 @@ class Reference:
         return ScodProblem(loss=self.loss).loss_matrix(len(self.cells.classes))
 
     def rejected(self, partition: str) -> Any:
-        """Return which cells of a partition ("score", "ratio", "risk" or "label") hold rejected rows."""
+        """Return which cells of a partition hold rejected rows.
+
+        Parameters
+        ----------
+        partition : {"score", "ratio", "risk", "label"}
+            What the cells are cells of.
+
+        Returns
+        -------
+        rejected : ndarray of bool
+        """
         return rejected(self.cells)[partition]
 
     def tpr(self, level: float = 0.95) -> Interval:
@@ -235,6 +245,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1), default=0.95
+            Coverage of the interval.
 
         Returns
         -------
@@ -253,6 +264,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1)
+            Coverage of the interval.
 
         Returns
         -------
@@ -274,6 +286,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1), default=0.95
+            Coverage of the interval.
 
         Returns
         -------
@@ -308,6 +321,7 @@ class Reference:
         Parameters
         ----------
         data : dict
+            Of this version.
 
         Returns
         -------

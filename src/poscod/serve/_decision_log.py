@@ -20,8 +20,6 @@ from poscod.serve._lines import say
 from poscod.serve._sinks import Columns, Sink
 from poscod.serve._worker import Worker
 
-__all__ = ["DecisionLog", "Entry"]
-
 # Pauses of the writer after a failure, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE, _LAST_PAUSE = 0.25, 15.0, 0.1
 

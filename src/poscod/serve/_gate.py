@@ -19,8 +19,6 @@ from poscod.serve._lines import say, where
 from poscod.serve._refusal import PROBLEM_TYPE, Refusal
 from poscod.serve._service import Service
 
-__all__ = ["Gate"]
-
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
@@ -54,8 +52,7 @@ class Gate:
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode() if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         notes: dict[str, Any] = {"request_id": request_id}
-        # A HEAD is a GET whose body the server leaves out.
-        inner = {**scope, "poscod": notes, "method": "GET" if scope["method"] == "HEAD" else scope["method"]}
+        scope["poscod"] = notes
         route, limit = path if path in self._routes else "other", None
         limited = path.startswith("/v1/")
         extra = [*_ALWAYS, (b"x-request-id", request_id.encode())]
@@ -85,7 +82,7 @@ class Gate:
             if limited and self._busy > self._service.settings.max_in_flight:
                 sentence = "Too many requests at a time: try again later."
                 raise Refusal(503, sentence, {"Retry-After": "1"}, limit="in_flight")
-            await self._app(inner, receive, answer)
+            await self._app(scope, receive, answer)
         except Refusal as refusal:
             limit = refusal.limit
             await refuse(refusal)

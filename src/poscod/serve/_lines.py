@@ -8,8 +8,6 @@ import sys
 import time
 from typing import Any
 
-__all__ = ["say", "where"]
-
 
 def say(event: str, **fields: Any) -> None:
     """Write one line."""

@@ -23,8 +23,6 @@ from poscod.model import POSCOD
 from poscod.serve._lines import say
 from poscod.serve._plain import plain
 
-__all__ = ["LoadedModel", "ModelHolder", "load_model", "rates"]
-
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:

@@ -7,16 +7,14 @@ Convention: JSON has no infinity, so an infinite number is written as the larges
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import to_json
 
 from poscod import _json
 from poscod._json import LARGEST
-
-__all__ = ["column", "dumps", "floats", "plain"]
 
 
 def plain(value: Any) -> Any:
@@ -36,4 +34,4 @@ def column(array: NDArray[Any]) -> list[Any]:
 
 def dumps(value: Any) -> bytes:
     """Return the JSON text of a plain value."""
-    return to_json(value, inf_nan_mode="null")
+    return json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -7,8 +7,6 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 
-__all__ = ["PROBLEM_TYPE", "Refusal"]
-
 PROBLEM_TYPE = "application/problem+json"
 
 
@@ -38,3 +36,8 @@ class Refusal(Exception):
         title = HTTPStatus(self.status).phrase
         document = {"error": self.sentence, "status": self.status, "title": title, "request_id": request_id}
         return json.dumps(document).encode()
+
+
+def too_many(max_rows: int) -> Refusal:
+    """Return the refusal of a batch beyond the limit."""
+    return Refusal(413, f"A batch may have at most {max_rows} rows, got more: send several batches.", limit="rows")

@@ -16,8 +16,6 @@ from poscod._optional import require
 from poscod.exceptions import InvalidInputError
 from poscod.serve._settings import Settings, is_loopback
 
-__all__ = ["create_app", "run"]
-
 _BACKLOG = 1024
 
 
@@ -35,10 +33,10 @@ def create_app(model_path: str | os.PathLike[str], settings: Settings | None = N
 
     Returns
     -------
-    app : fastapi.FastAPI
+    app : starlette.applications.Starlette
         ``app.state.service`` holds its parts. Threads start here and end with the application's lifespan.
     """
-    for package in ("fastapi", "prometheus_client", "uvicorn"):
+    for package in ("starlette", "prometheus_client", "uvicorn"):
         require(package, extra="serve", feature="poscod serve")
     from poscod.serve._app import build
     from poscod.serve._service import Service

@@ -14,8 +14,6 @@ from typing import Any
 from poscod._validation import check_count, check_number
 from poscod.exceptions import InvalidInputError
 
-__all__ = ["DEFAULT_LOG", "Settings", "is_loopback", "read_tokens"]
-
 DEFAULT_LOG = "sqlite:///decisions.db"
 TOKEN_VARIABLE = "POSCOD_TOKEN"
 _SHORTEST_TOKEN = 16

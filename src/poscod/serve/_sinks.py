@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Where decisions are logged: Parquet files in a folder, or a table of any database that SQLAlchemy knows.
 
-Convention: a sink is used by one thread and raises whatever goes wrong: its caller retries. Writing the same rows twice stores them
-once. `COLUMNS` lists what is logged; features are not among it.
+Convention: a sink is used by one thread and raises whatever goes wrong: its caller retries. It writes all rows or none, and the same rows
+twice only once. ``batch_rows`` are best written together, ``seconds`` is how long fewer may wait. `COLUMNS` lists what is logged; features are not among it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from poscod._files import replacing
 from poscod._json import LARGEST
 from poscod._optional import require
 from poscod.exceptions import InvalidInputError
-
-__all__ = ["COLUMNS", "TABLE", "Columns", "ParquetSink", "Sink", "SqlSink", "open_sink"]
 
 Columns = dict[str, list[Any]]
 COLUMNS: dict[str, str] = {
@@ -36,24 +34,6 @@ COLUMNS: dict[str, str] = {
     "model": "SHA-256 of the model file",
 }
 TABLE = "poscod_decisions"
-
-
-class Sink(Protocol):
-    """What a decision log writes to."""
-
-    @property
-    def batch_rows(self) -> int:
-        """Rows that are best written together."""
-
-    @property
-    def seconds(self) -> float:
-        """How long fewer of them may wait for company."""
-
-    def write(self, columns: Columns) -> None:
-        """Store rows, all of them or none."""
-
-    def close(self) -> None:
-        """Let go."""
 
 
 class ParquetSink:
@@ -154,6 +134,9 @@ class SqlSink:
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()
+
+
+Sink = ParquetSink | SqlSink
 
 
 def open_sink(target: str) -> Sink:

@@ -32,8 +32,6 @@ from poscod.serve._plain import plain
 from poscod.serve._settings import Settings
 from poscod.serve._worker import Worker
 
-__all__ = ["Watch"]
-
 # How long the thread waits for decisions, how often the summary is made anew and the state saved at most.
 _PATIENCE, _SUMMARY_SECONDS, _SAVE_SECONDS = 0.25, 1.0, 60.0
 # A summary of many windows takes a second: it may cost one part in so many of the time.
