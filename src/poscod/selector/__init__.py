@@ -13,16 +13,16 @@ from poscod.selector._risk_control import risk_controlled_threshold, selective_r
 from poscod.selector._solve import SOLVERS as SOLVERS
 from poscod.selector._solve import Task as Task
 from poscod.selector._solve import solve
-from poscod.selector._threshold import accept, accept_probability, tpr_threshold
+from poscod.selector._threshold import accept as accept
+from poscod.selector._threshold import accept_probability as accept_probability
 from poscod.selector._threshold import tpr_rank as tpr_rank
+from poscod.selector._threshold import tpr_threshold
 from poscod.selector._unlabeled import UnlabeledFPR as UnlabeledFPR
 from poscod.selector._unlabeled import normal_quantile as normal_quantile
 from poscod.selector._unlabeled import unlabeled_ausrt, unlabeled_fpr, unlabeled_scod_curve
 
 __all__ = [
     "Calibration",
-    "accept",
-    "accept_probability",
     "certified_tpr",
     "fpr_bound",
     "guaranteed_threshold",
