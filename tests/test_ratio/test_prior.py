@@ -119,7 +119,7 @@ def test_rows_needed_follow_the_inverse_square():
 
 @pytest.mark.parametrize(("pi", "power", "level", "tpr"), [(0.02, 0.8, 0.05, 0.95), (0.05, 0.6, 0.01, 0.9)])
 def test_so_many_rows_notice_a_perfectly_rejected_share(rng, pi, power, level, tpr):
-    n, draws = rows_to_notice(pi, power=power, level=level, tpr=tpr), 40_000
+    n, draws = rows_to_notice(pi, power=power, delta=level, tpr=tpr), 40_000
     known = rng.binomial(n, tpr, draws) / n
 
     def noticed(share):

@@ -11,8 +11,10 @@ from poscod.metrics._counts import count as count
 from poscod.metrics._counts import rank as rank
 from poscod.metrics._counts import required as required
 from poscod.metrics._counts import rounding_of as rounding_of
-from poscod.metrics._curves import oscr_curve, scod_curve, selective_risk_curve
-from poscod.metrics._intervals import DegenerateIntervalWarning, Interval, binomial_interval, bootstrap, compare
+from poscod.metrics._curves import oscr_curve as oscr_curve
+from poscod.metrics._curves import scod_curve, selective_risk_curve
+from poscod.metrics._intervals import DegenerateIntervalWarning as DegenerateIntervalWarning
+from poscod.metrics._intervals import Interval, binomial_interval, bootstrap, compare
 from poscod.metrics._intervals import counted_loss_interval as counted_loss_interval
 from poscod.metrics._intervals import mean_loss_interval as mean_loss_interval
 from poscod.metrics._values import (
@@ -32,7 +34,6 @@ from poscod.metrics._values import auroc_of as auroc_of
 
 __all__ = [
     "METRICS",
-    "DegenerateIntervalWarning",
     "Interval",
     "augrc",
     "aupr",
@@ -45,7 +46,6 @@ __all__ = [
     "fpr_at_tpr",
     "fpr_at_tpr_ood_positive",
     "oscr",
-    "oscr_curve",
     "scod_curve",
     "scod_risk",
     "selective_risk_curve",

@@ -16,7 +16,8 @@ from poscod.ratio._design import scaler_of as scaler_of
 from poscod.ratio._diagnose import FINDINGS as FINDINGS
 from poscod.ratio._diagnose import Diagnosis as Diagnosis
 from poscod.ratio._diagnose import class_mix as class_mix
-from poscod.ratio._diagnose import diagnose, format_diagnosis
+from poscod.ratio._diagnose import diagnose
+from poscod.ratio._diagnose import format_diagnosis as format_diagnosis
 from poscod.ratio._em import EMRatio
 from poscod.ratio._evidence import NEIGHBOURS as NEIGHBOURS
 from poscod.ratio._evidence import TINY as TINY
@@ -28,10 +29,11 @@ from poscod.ratio._linear import FOLDED_MEAN as FOLDED_MEAN
 from poscod.ratio._linear import Joint as Joint
 from poscod.ratio._linear import LinearRatio as LinearRatio
 from poscod.ratio._linear import information as information
-from poscod.ratio._prior import PRIORS, estimate_prior, rows_to_notice
+from poscod.ratio._prior import PRIORS, estimate_prior
 from poscod.ratio._prior import Acceptance as Acceptance
 from poscod.ratio._prior import acceptance as acceptance
 from poscod.ratio._prior import prior_interval as prior_interval
+from poscod.ratio._prior import rows_to_notice as rows_to_notice
 from poscod.ratio._ratio import LOG_LIMIT as LOG_LIMIT
 from poscod.ratio._ratio import (
     ClassPriorShiftWarning,
@@ -64,6 +66,4 @@ __all__ = [
     "UndeterminedPriorWarning",
     "diagnose",
     "estimate_prior",
-    "format_diagnosis",
-    "rows_to_notice",
 ]

@@ -226,7 +226,7 @@ def gate_p_value(
     return float(np.mean(statistic >= statistic[0] - 1e-5))
 
 
-def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: float = 0.95) -> int:
+def rows_to_notice(pi: float, *, power: float = 0.8, delta: float = 0.05, tpr: float = 0.95) -> int:
     """Return the rows per side below which a share pi cannot be told from zero, even if no OOD row is accepted.
 
     Parameters
@@ -235,7 +235,7 @@ def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: f
         Share to detect.
     power : float in (0, 1), default=0.8
         Probability of detection.
-    level : float in (0, 1), default=0.05
+    delta : float in (0, 1), default=0.05
         Probability of a false alarm at pi = 0.
     tpr : float in (0, 1), default=0.95
         Share of ID accepted where the sides are compared.
@@ -246,7 +246,7 @@ def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: f
 
     Notes
     -----
-    ``n = (z_level + z_power)^2 * 2 (1 - tpr) / (tpr pi^2)``; an imperfect score needs ``1 / (1 - FPR/TPR)^2`` times more.
+    ``n = (z_delta + z_power)^2 * 2 (1 - tpr) / (tpr pi^2)``; an imperfect score needs ``1 / (1 - FPR/TPR)^2`` times more.
 
     Examples
     --------
@@ -254,11 +254,11 @@ def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: f
     6508
     """
     pi = check_number(pi, "pi", 0.0, 1.0, closed="right")
-    power, level, tpr = (
+    power, delta, tpr = (
         check_number(value, name, 0.0, 1.0, closed="neither")
-        for name, value in (("power", power), ("level", level), ("tpr", tpr))
+        for name, value in (("power", power), ("delta", delta), ("tpr", tpr))
     )
-    z = norm.ppf(1.0 - level) + norm.ppf(power)
+    z = norm.ppf(1.0 - delta) + norm.ppf(power)
     return int(np.ceil(z**2 * 2.0 * (1.0 - tpr) / (tpr * pi**2)))
 
 

@@ -12,16 +12,16 @@ from poscod.selector._risk_control import RISK_CONTROL as RISK_CONTROL
 from poscod.selector._risk_control import risk_controlled_threshold, selective_risk_bound
 from poscod.selector._solve import Task as Task
 from poscod.selector._solve import solve
-from poscod.selector._threshold import accept, tpr_threshold
+from poscod.selector._threshold import accept as accept
 from poscod.selector._threshold import accept_probability as accept_probability
 from poscod.selector._threshold import tpr_rank as tpr_rank
+from poscod.selector._threshold import tpr_threshold
 from poscod.selector._unlabeled import UnlabeledFPR as UnlabeledFPR
 from poscod.selector._unlabeled import normal_quantile as normal_quantile
 from poscod.selector._unlabeled import unlabeled_ausrt, unlabeled_fpr, unlabeled_scod_curve
 
 __all__ = [
     "Calibration",
-    "accept",
     "certified_tpr",
     "fpr_bound",
     "guaranteed_threshold",

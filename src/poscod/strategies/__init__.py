@@ -4,7 +4,8 @@
 from poscod.decision import rejection_score as rejection_score
 from poscod.strategies._curves import plugin_curve, tuned_curve
 from poscod.strategies._curves import tuned_areas as tuned_areas
-from poscod.strategies._family import STRATEGIES, linear, product, sirc, sirc_parameters
+from poscod.strategies._family import STRATEGIES, linear, product, sirc
+from poscod.strategies._family import sirc_parameters as sirc_parameters
 
 __all__ = [
     "STRATEGIES",
@@ -12,6 +13,5 @@ __all__ = [
     "plugin_curve",
     "product",
     "sirc",
-    "sirc_parameters",
     "tuned_curve",
 ]
