@@ -77,8 +77,8 @@ def measure(files: dict[str, list[str]], memory: str, evaluations: int) -> dict[
             frames["u"],
             progress=lambda what, done, _total: began.append(what) if done == 0 else None,
         )
-        # Rows are counted as above; one pass looks at the first row only; every other pass reads everything.
-        passes = sum(what not in ("counting rows", "the first row") for what in began)
+        # The other passes count the rows, as above, and look at the first one.
+        passes = sum(what in ("moments", "likelihood", "information") for what in began)
         fitting = (time.monotonic() - start - to_frames) / passes
         largest = max(client.run(peak).values())
     return {
