@@ -11,7 +11,9 @@ import logging
 import resource
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,42 +56,56 @@ def peak() -> float:
 
 def measure(files: dict[str, list[str]], memory: str, evaluations: int) -> dict[str, float]:
     """Return seconds of each kind of pass, and the largest memory of a worker in MB."""
-    import dask
     import dask.dataframe as dd
+    from dask import compute, delayed
     from distributed import Client, LocalCluster
 
-    size = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": memory}
-    local = LocalCluster(**size, dashboard_address=None, silence_logs="ERROR")
-    with local, Client(local) as client:
-        at_rest = max(client.run(peak).values())
+    def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+        start = time.monotonic()
+        answer = function()
+        return time.monotonic() - start, answer
+
+    def total(parts: list[Any]) -> int:
+        return int(sum(compute(*parts)))
+
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit=memory,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.ERROR,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
         every = [file for side in files.values() for file in side]
-        start = time.monotonic()
-        n_bytes = sum(dask.compute(*[dask.delayed(read_bytes)(file) for file in every]))
-        reading, start = time.monotonic() - start, time.monotonic()
+        at_rest = max(client.run(peak).values())
+        reading, n_bytes = timed(lambda: total([delayed(read_bytes)(file) for file in every]))
         frames = {side: dd.read_parquet(names) for side, names in files.items()}
-        rows = sum(int(n) for frame in frames.values() for n in frame.map_partitions(len).compute())
-        to_frames = time.monotonic() - start
-        began: list[str] = []
-        start = time.monotonic()
-        fit_ratio(
-            CorrectedSigmoid("paper", ood_prior=0.2, max_iter=evaluations),
-            frames["id"],
-            frames["u"],
-            progress=lambda what, done, _total: began.append(what) if done == 0 else None,
+        parts = [part for frame in frames.values() for part in frame.to_delayed()]
+        to_frames, rows = timed(lambda: total([delayed(len)(part) for part in parts]))
+        seen: list[str] = []
+        fitting, _ = timed(
+            lambda: fit_ratio(
+                CorrectedSigmoid("paper", ood_prior=0.2, max_iter=evaluations),
+                frames["id"],
+                frames["u"],
+                progress=lambda what, done, n: seen.append(what) if done == n else None,
+            )
         )
-        # The other passes count the rows, as above, and look at the first one.
-        passes = sum(what in ("moments", "likelihood", "information") for what in began)
-        fitting = (time.monotonic() - start - to_frames) / passes
+        passes = len([what for what in seen if what in ("moments", "likelihood")])
         largest = max(client.run(peak).values())
-    return {
-        "rows": rows,
-        "GB": n_bytes / 1e9,
-        "bytes": reading,
-        "frames": to_frames,
-        "pass": fitting,
-        "MB at rest": at_rest,
-        "MB at peak": largest,
-    }
+        return {
+            "rows": rows,
+            "GB": n_bytes / 1e9,
+            "bytes": reading,
+            "frames": to_frames,
+            # Rows are counted first, which reads everything once.
+            "pass": (fitting - to_frames) / passes,
+            "MB at rest": at_rest,
+            "MB at peak": largest,
+        }
 
 
 def main(quick: bool = False, rows: int = 20_000_000, folder: str | None = None) -> None:

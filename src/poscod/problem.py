@@ -559,8 +559,8 @@ class Budget(Problem):
     ----------
     share : float in [0, 1)
         What can be reviewed, e.g. 0.02 for 200 of 10,000.
-    ranking : Problem, default=ScodProblem()
-        Its slope and its loss rank the inputs; its own threshold is not used.
+    ranking : Problem
+        Its slope and its loss rank the inputs, and its own threshold is not used; ``ScodProblem()`` where it is not given.
 
     Examples
     --------
@@ -598,8 +598,8 @@ class RiskBound(Problem):
         Error probability, over the draw of the calibration rows.
     method : str, default="fixed_sequence"
         See `poscod.selector.risk_controlled_threshold`.
-    ranking : Problem, default=ScodProblem()
-        Its slope and its loss rank the inputs; its own threshold is not used.
+    ranking : Problem
+        Its slope and its loss rank the inputs, and its own threshold is not used; ``ScodProblem()`` where it is not given.
 
     Examples
     --------

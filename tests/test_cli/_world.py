@@ -10,14 +10,14 @@ from poscod.theory import GaussianWorld
 WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
 NAMES = np.array(["cat", "dog"])
 # Enough rows for every part of the fit, few enough for a test.
-SIZES = {"labelled": 480, "unlabelled": 240, "test": 200, "ood": 100, "log": 200}
+SIZES = {"labeled": 480, "unlabeled": 240, "test": 200, "ood": 100, "log": 200}
 
 
 def columns_of(table: str) -> dict[str, np.ndarray]:
     """Columns of a table; the same numbers every time."""
     n, seed = SIZES[table], list(SIZES).index(table)
     labels = None
-    if table in ("labelled", "test"):
+    if table in ("labeled", "test"):
         X, labels = WORLD.sample_id(n, random_state=seed)
     elif table == "ood":
         X = WORLD.sample_ood(n, random_state=seed)

@@ -25,8 +25,8 @@ def tables(tmp_path_factory):
 def model_file(tables, tmp_path_factory):
     """A model fitted by the command, on two columns."""
     path = tmp_path_factory.mktemp("model") / "model.poscod"
-    words = ["--target", "animal", "--id", "row", "--features", "größe", "--features", "width", "--tpr-min", "0.9"]
-    assert main(["fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *words, "-o", str(path), "--quiet"]) == 0
+    words = ["--target", "animal", "--row-id", "row", "--features", "größe", "--features", "width", "--tpr-min", "0.9"]
+    assert main(["fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *words, "-o", str(path), "--quiet"]) == 0
     return path
 
 

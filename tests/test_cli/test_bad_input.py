@@ -40,18 +40,18 @@ def text_of(path):
 
 
 def _halfway_text(folder):
-    lines = text_of(folder / "labelled.csv")
+    lines = text_of(folder / "labeled.csv")
     lines[300] = lines[300].replace(lines[300].split(",")[1], "many")
-    (folder / "labelled.csv").write_text("\n".join(lines))
+    (folder / "labeled.csv").write_text("\n".join(lines))
 
 
 def _duplicate(folder):
-    lines = text_of(folder / "labelled.csv")
+    lines = text_of(folder / "labeled.csv")
     lines[0] = lines[0].replace('"width"', '"größe"')
-    (folder / "labelled.csv").write_text("\n".join(lines))
+    (folder / "labeled.csv").write_text("\n".join(lines))
 
 
-def _list_table(folder, lists, name="labelled.parquet", n=40):
+def _list_table(folder, lists, name="labeled.parquet", n=40):
     pq.write_table(pa.table({"e": lists, "animal": ["cat", "dog"] * (n // 2)}), folder / name)
     return name
 
@@ -68,7 +68,7 @@ def _ragged(folder):
     _list_table(folder, [[1.0, 2.0]] * 39 + [[1.0]])
 
 
-FIT = ["fit", "labelled.csv", "unlabelled.csv", "--target", "animal", "-o", "new.poscod"]
+FIT = ["fit", "labeled.csv", "unlabeled.csv", "--target", "animal", "-o", "new.poscod"]
 PREDICT = ["predict", "model.poscod", "ood.csv", "-o", "out.csv"]
 AT = ["at", "model.poscod", "-o", "other.poscod"]
 EVALUATE = ["evaluate", "model.poscod", "--id", "test.csv"]
@@ -92,7 +92,7 @@ BAD = {
         "width .repeat an option for several values: --features A --features B.; see `poscod fit --help`",
     ),
     "at: nothing asked": (None, AT, "nothing is asked for: give --alpha"),
-    "at: alpha out of range": (None, [*AT, "--alpha", "2"], r"alpha must be a number in \[0, 1\], got 2"),
+    "at: alpha out of range": (None, [*AT, "--alpha", "2"], r"--alpha must be a number in \[0, 1\], got 2"),
     "at: budget out of range": (None, [*AT, "--budget", "1"], r"--budget must be a number in \[0, 1\), got 1"),
     "at: budget and bound": (None, [*AT, "--budget", "0.1", "--max-error", "0.1"], "not allowed with"),
     "at: bound out of range": (None, [*AT, "--max-error", "2"], "--max-error must be a number in"),
@@ -100,7 +100,7 @@ BAD = {
     "at: bound out of reach": (
         None,
         [*AT, "--max-error", "0.0001"],
-        "raise --max-error or --delta, or fit with more labelled rows",
+        "raise --max-error or --delta, use more ID rows",
     ),
     "at: delta out of range": (None, [*AT, "--max-error", "0.1", "--delta", "0"], "--delta must be a number"),
     "at: unknown loss": (None, [*AT, "--loss", "absolut"], "did you mean 'absolute'"),
@@ -109,34 +109,34 @@ BAD = {
     "alpha no number": (None, [*FIT, "--alpha", "much"], "--alpha"),
     "seed below zero": (None, [*FIT, "--seed", "-1"], "--seed: must be a whole number from 0"),
     "seed too large": (None, [*FIT, "--seed", "4294967296"], "--seed: must be a whole number from 0"),
-    "alpha out of range": (None, [*FIT, "--alpha", "1.5"], r"alpha must be a number in \[0, 1\], got 1.5"),
-    "tpr_min out of range": (None, [*FIT, "--tpr-min", "0"], r"tpr_min must be a number in \(0, 1\], got 0.0"),
-    "delta out of range": (None, [*FIT, "--delta", "1"], "delta must be a number"),
-    "calibration out of range": (None, [*FIT, "--calibration", "1.0"], "calibration must be a number"),
+    "alpha out of range": (None, [*FIT, "--alpha", "1.5"], r"--alpha must be a number in \[0, 1\], got 1.5"),
+    "tpr_min out of range": (None, [*FIT, "--tpr-min", "0"], r"--tpr-min must be a number in \(0, 1\], got 0.0"),
+    "delta out of range": (None, [*FIT, "--delta", "1"], "--delta must be a number"),
+    "calibration out of range": (None, [*FIT, "--calibration", "1.0"], "--calibration must be a number"),
     "unknown threshold": (None, [*FIT, "--threshold", "garanteed"], "did you mean 'guaranteed'"),
     "unknown classifier": (None, [*FIT, "--classifier", "net"], "--classifier must be one of 'boosting'"),
-    "unknown ratio": (None, [*FIT, "--ratio", "linaer"], "did you mean 'linear'"),
+    "unknown ratio": (None, [*FIT, "--ratio", "papre"], "did you mean 'paper'"),
     "unknown loss": (None, [*FIT, "--loss", "absolut"], "did you mean 'absolute'"),
     "guarantee by folds": (
         None,
         [*FIT, "--threshold", "guaranteed", "--calibration", "5"],
-        "calibration must be a share",
+        "--calibration must be a share",
     ),
     "too few rows for a guarantee": (
         None,
         [*FIT, "--threshold", "guaranteed", "--tpr-min", "0.99"],
-        "needs at least 299 held-out labelled rows, got 120: add labelled rows, .* --calibration 0.8, lower --tpr-min or raise --delta",
+        "--tpr-min = 0.99 with probability 0.95 needs at least 299 held-out ID rows, got 120: .* lower --tpr-min or raise --delta. .*--calibration 0.8",
     ),
     "reject label is a class": (None, [*FIT, "--reject-label", "cat"], "must be none of the classes, got 'cat'"),
     "reject label of another type": (
-        _write("labelled", animal=columns_of("labelled")["code"]),
+        _write("labeled", animal=columns_of("labeled")["code"]),
         [*FIT, "--reject-label", "none"],
         "--reject-label must be a whole number, as the classes are, got 'none'",
     ),
     "classes without logits": (None, [*FIT, "--classes", "a,b"], "--classes orders the classes of --logits"),
     "logits and probabilities": (None, [*FIT, "--logits", "a", "--probabilities", "b"], "not allowed with"),
     "logits and a classifier": (
-        lambda f: [write_table(f / f"{n}.csv", columns_of(n)) for n in ("labelled", "unlabelled")],
+        lambda f: [write_table(f / f"{n}.csv", columns_of(n)) for n in ("labeled", "unlabeled")],
         [*FIT, "--logits", "logit_*", "--classifier", "lda"],
         "choose one",
     ),
@@ -145,17 +145,17 @@ BAD = {
     "folder as a table": (
         lambda f: (f / "d.csv").mkdir(),
         ["fit", "d.csv", *FIT[2:]],
-        "cannot use d.csv: is a directory",
+        "d.csv is a folder, and must hold files of one format .* got none",
     ),
     "unknown extension": (
         lambda f: (f / "a.xlsx").write_text("x"),
         ["fit", "a.xlsx", *FIT[2:]],
         "must end in .csv, .parquet",
     ),
-    "empty file": (lambda f: (f / "labelled.csv").write_text(""), FIT, "could not be read as CSV"),
-    "only a header": (lambda f: (f / "unlabelled.csv").write_text("größe,width\n"), FIT, "unlabelled.csv has no rows"),
+    "empty file": (lambda f: (f / "labeled.csv").write_text(""), FIT, "could not be read as CSV"),
+    "only a header": (lambda f: (f / "unlabeled.csv").write_text("größe,width\n"), FIT, "unlabeled.csv has no rows"),
     "truncated Parquet": (
-        lambda f: [write_table(f / "a.parquet", table("labelled")), _cut(f / "a.parquet", 30)],
+        lambda f: [write_table(f / "a.parquet", table("labeled")), _cut(f / "a.parquet", 30)],
         ["fit", "a.parquet", *FIT[2:]],
         "a.parquet could not be read as Parquet",
     ),
@@ -169,15 +169,15 @@ BAD = {
         ["predict", "model.poscod", "a.npy", "-o", "out.csv"],
         "a.npy could not be read as NPY",
     ),
-    "labelled twice": (
+    "labeled twice": (
         None,
-        ["fit", "labelled.csv", "labelled.csv", *FIT[3:]],
-        "is given as labelled and as unlabelled",
+        ["fit", "labeled.csv", "labeled.csv", *FIT[3:]],
+        "is given as labeled and as unlabeled",
     ),
-    "copied labelled rows": (
-        lambda f: shutil.copy(f / "labelled.csv", f / "copy.csv"),
-        ["fit", "labelled.csv", "copy.csv", *FIT[3:]],
-        "the unlabelled table holds exactly the rows of the labelled one",
+    "copied labeled rows": (
+        lambda f: shutil.copy(f / "labeled.csv", f / "copy.csv"),
+        ["fit", "labeled.csv", "copy.csv", *FIT[3:]],
+        "the unlabeled table holds exactly the rows of the labeled table",
     ),
     # columns
     "missing target": (None, [*FIT[:4], "species", *FIT[5:]], "has no column 'species'"),
@@ -186,7 +186,7 @@ BAD = {
         [*FIT[:4], "Anmal", *FIT[5:]],
         "has no column 'Anmal': did you mean 'animal'. It has 'row', 'größe', 'width', 'animal'.",
     ),
-    "misspelt id": (None, [*FIT, "--id", "rov"], "did you mean 'row'"),
+    "misspelt id": (None, [*FIT, "--row-id", "rov"], "did you mean 'row'"),
     "misspelt exclude": (None, [*FIT, "--exclude", "widht"], "no column that matches 'widht': did you mean 'width'"),
     "misspelt time": (
         None,
@@ -195,8 +195,8 @@ BAD = {
     ),
     "swapped tables": (
         None,
-        ["fit", "unlabelled.csv", "labelled.csv", *FIT[3:]],
-        "unlabelled.csv has no column 'animal', and labelled.csv has it: the labelled table comes first",
+        ["fit", "unlabeled.csv", "labeled.csv", *FIT[3:]],
+        "unlabeled.csv has no column 'animal', and labeled.csv has it: the labeled table comes first",
     ),
     "table before the model": (
         None,
@@ -204,103 +204,103 @@ BAD = {
         "ood.csv is a table, not a model: the model file comes first",
     ),
     "semicolons": (
-        lambda f: (f / "labelled.csv").write_text("größe;width;animal\n1,5;2,5;cat\n"),
+        lambda f: (f / "labeled.csv").write_text("größe;width;animal\n1,5;2,5;cat\n"),
         FIT,
-        "labelled.csv seems to be separated by ';': poscod reads commas",
+        "labeled.csv seems to be separated by ';': poscod reads commas",
     ),
     "tabs": (
-        lambda f: (f / "unlabelled.csv").write_text("größe\twidth\n1.5\t2.5\n"),
+        lambda f: (f / "unlabeled.csv").write_text("größe\twidth\n1.5\t2.5\n"),
         FIT,
-        "unlabelled.csv seems to be separated by tabs: poscod reads commas",
+        "unlabeled.csv seems to be separated by tabs: poscod reads commas",
     ),
-    "missing id": (None, [*FIT, "--id", "name"], "has no column 'name'"),
+    "missing id": (None, [*FIT, "--row-id", "name"], "has no column 'name'"),
     "glob without a match": (None, [*FIT, "--features", "f_*"], "no column that matches 'f_\\*'"),
     "duplicate columns": (_duplicate, FIT, "several columns of the name 'größe'"),
     "target as a feature": (None, [*FIT, "--features", "animal"], "is the target and cannot be an input"),
     "text as a feature": (
         None,
         [*FIT, "--features", "row"],
-        "column 'row' of labelled.csv must hold numbers, got text",
+        "column 'row' of labeled.csv must hold numbers, got text",
     ),
     "text halfway": (_halfway_text, FIT, "numbers, and then 'many' at row 300"),
     "text halfway, chosen": (_halfway_text, [*FIT, *FEATURES], "'many' at row 300"),
     "no numbers at all": (
-        _write("labelled", größe=None, width=None),
+        _write("labeled", größe=None, width=None),
         FIT,
         "has no columns of numbers to use as features",
     ),
     "column missing in the traffic": (
-        _write("unlabelled", width=None),
+        _write("unlabeled", width=None),
         FIT,
-        "unlabelled.csv lacks the column 'width'",
+        "unlabeled.csv lacks the column 'width'",
     ),
     "embedding that is no list": (None, [*FIT, "--embedding", "width"], "must name a column of lists of numbers"),
     "ragged lists": (
         _ragged,
-        ["fit", "labelled.parquet", *FIT[2:], "--embedding", "e"],
+        ["fit", "labeled.parquet", *FIT[2:], "--embedding", "e"],
         "got 2 numbers in row 1 and 1 in row 40",
     ),
     "lists of another length": (
         lambda f: [_list_table(f, [[1.0, 2.0]] * 40), _list_table(f, [[1.0, 2.0, 3.0]] * 40, "log.parquet")],
-        ["fit", "labelled.parquet", "log.parquet", *FIT[3:], "--embedding", "e"],
+        ["fit", "labeled.parquet", "log.parquet", *FIT[3:], "--embedding", "e"],
         "log.parquet has 3 features per row in 'e', and the model was fitted on 2",
     ),
     # values
     "NaN": (
-        lambda f: write_table(f / "labelled.csv", spoiled("labelled", "größe", 17, np.nan)),
+        lambda f: write_table(f / "labeled.csv", spoiled("labeled", "größe", 17, np.nan)),
         FIT,
-        "column 'größe' of labelled.csv has one gap .it is at row 18.: fill it in all tables, or leave .* with --exclude 'größe'",
+        "column 'größe' of labeled.csv must hold finite numbers, got a gap at row 18: fill .* in all tables, or leave .* --exclude 'größe'",
     ),
     "several gaps": (
-        _write("unlabelled", width=np.where(np.arange(SIZES["unlabelled"]) % 9 == 4, np.nan, 1.0)),
+        _write("unlabeled", width=np.where(np.arange(SIZES["unlabeled"]) % 9 == 4, np.nan, 1.0)),
         FIT,
-        "column 'width' of unlabelled.csv has 27 gaps .first at row 5.: fill them in all tables",
+        "column 'width' of unlabeled.csv must hold finite numbers, got 27 gaps, the first at row 5: fill or drop",
     ),
     "too few rows for the ratio": (
-        lambda f: write_table(f / "labelled.csv", {k: v[:60] for k, v in table("labelled").items()}),
+        lambda f: write_table(f / "labeled.csv", {k: v[:60] for k, v in table("labeled").items()}),
         FIT,
-        "the ratio needs at least 20 labelled rows of its own and 20 unlabelled rows, got 1. and 240 .*--calibration 0.8",
+        "the labeled rows that the ratio sees and the unlabeled table must have at least 20 rows each .*, got 1. and 240: .*--ratio='paper'.*--calibration 0.8",
     ),
     "infinity": (
-        lambda f: write_table(f / "unlabelled.csv", spoiled("unlabelled", "width", 3, np.inf)),
+        lambda f: write_table(f / "unlabeled.csv", spoiled("unlabeled", "width", 3, np.inf)),
         FIT,
         "inf at row 4",
     ),
     "one class": (
-        _write("labelled", animal=np.repeat("cat", SIZES["labelled"])),
+        _write("labeled", animal=np.repeat("cat", SIZES["labeled"])),
         FIT,
         "column of --target must hold at least two classes, got one",
     ),
     "numbers as classes": (
-        _write("labelled", animal=columns_of("labelled")["größe"]),
+        _write("labeled", animal=columns_of("labeled")["größe"]),
         [*FIT, *FEATURES],
         "must hold classes",
     ),
     "gap among the classes": (
-        _write("labelled", animal=np.where(np.arange(SIZES["labelled"]) == 5, "", columns_of("labelled")["animal"])),
+        _write("labeled", animal=np.where(np.arange(SIZES["labeled"]) == 5, "", columns_of("labeled")["animal"])),
         FIT,
         "a gap at row 6",
     ),
     "marked and given": (
-        _write("labelled", animal=np.where(np.arange(SIZES["labelled"]) < 9, -1, columns_of("labelled")["code"])),
+        _write("labeled", animal=np.where(np.arange(SIZES["labeled"]) < 9, -1, columns_of("labeled")["code"])),
         [*FIT, "--reject-label", "-2"],
-        "column of --target marks 9 rows as unlabelled .-1., .*: leave those rows out",
+        "column of --target marks 9 rows as unlabeled .-1. and the unlabeled table is given, too",
     ),
     "too few rows": (
-        lambda f: write_table(f / "labelled.csv", {k: v[:6] for k, v in table("labelled").items()}),
+        lambda f: write_table(f / "labeled.csv", {k: v[:6] for k, v in table("labeled").items()}),
         FIT,
         "rows",
     ),
     "no probabilities": (
-        _write("labelled", p_cat=np.full(SIZES["labelled"], 0.5), p_dog=np.full(SIZES["labelled"], 0.7)),
+        _write("labeled", p_cat=np.full(SIZES["labeled"], 0.5), p_dog=np.full(SIZES["labeled"], 0.7)),
         [*FIT, "--probabilities", "p_*"],
         "sum to 1 in every row, got a sum of 1.2",
     ),
     "one column of logits": (None, [*FIT, "--logits", "width"], "a classifier has at least two"),
     "class without a logit": (
         lambda f: [
-            write_table(f / "labelled.csv", {**columns_of("labelled"), "animal": np.repeat("cow", SIZES["labelled"])}),
-            write_table(f / "unlabelled.csv", columns_of("unlabelled")),
+            write_table(f / "labeled.csv", {**columns_of("labeled"), "animal": np.repeat("cow", SIZES["labeled"])}),
+            write_table(f / "unlabeled.csv", columns_of("unlabeled")),
         ],
         [*FIT, "--logits", "logit_*"],
         "must hold one of the classes 'cat', 'dog', got 'cow' at row 1",
@@ -324,7 +324,7 @@ BAD = {
     "folder that is not there": (None, [*FIT[:-1], "no/new.poscod"], "the folder no does not exist"),
     "file as a folder": (None, [*FIT[:-1], "ood.csv/new.poscod"], "the folder ood.csv does not exist"),
     "output is a folder": (lambda f: (f / "d").mkdir(), [*FIT[:-1], "d"], "it is a folder"),
-    "output is an input": (None, [*FIT[:-1], "labelled.csv"], "is also an input"),
+    "output is an input": (None, [*FIT[:-1], "labeled.csv"], "is also an input"),
     "output is the model": (None, ["predict", "model.poscod", "ood.csv", "-o", "model.poscod"], "is also an input"),
     "output of another kind": (None, [*PREDICT[:-1], "out.txt"], "must end in .csv, .parquet"),
     "lists into CSV": (
@@ -349,7 +349,7 @@ BAD = {
     "NaN in the last block": (
         lambda f: write_table(f / "ood.csv", spoiled("ood", "width", 99, np.nan)),
         PREDICT,
-        "a gap or NaN at row 100",
+        "a gap at row 100",
     ),
     "columns that would stand twice": (
         _write("ood", label=np.zeros(SIZES["ood"])),

@@ -38,7 +38,6 @@ def terminal(monkeypatch):
 
 def test_json_is_the_only_thing_on_standard_output(capsys):
     console = Console(json=True)
-    console.say("a word")
     console.answer({"tpr": np.float32(0.5), "bad": np.inf, "label": np.array(["a"])}, "another word")
     out, err = capsys.readouterr()
     assert json.loads(out) == {"tpr": 0.5, "bad": None, "label": ["a"]}
@@ -46,15 +45,14 @@ def test_json_is_the_only_thing_on_standard_output(capsys):
 
 
 def test_quiet_says_nothing_but_still_gives_the_document(capsys):
-    Console(quiet=True).say("a word")
-    Console(quiet=True).answer({"a": 1}, "another")
+    Console(quiet=True).answer({"a": 1}, "a word")
     assert capsys.readouterr() == ("", "")
     Console(quiet=True, json=True).answer({"a": 1})
     assert capsys.readouterr().out == '{"a": 1}\n'
 
 
 def test_a_table_on_standard_output_sends_words_to_standard_error(capsys):
-    Console(taken=True).say("a word")
+    Console(taken=True).answer({}, "a word")
     assert capsys.readouterr() == ("", "a word\n")
 
 

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import poscod
-from poscod import POSCOD, Activations
+from poscod import POSCOD, Activations, ScodProblem
 from poscod.cli._tables import open_table
 from test_cli._world import SIZES, columns_of, write_table
 
-CHOSEN = ["--target", "animal", "--id", "row", "--features", "größe", "--features", "width"]
+CHOSEN = ["--target", "animal", "--row-id", "row", "--features", "größe", "--features", "width"]
 # Where it does not matter how g is learned.
-FAST = ["--ratio", "linear"]
+FAST = ["--ratio", "paper"]
 ADDED = ["label", "accept", "reason", "risk", "log_ratio", "score", "prediction"]
 
 
@@ -26,17 +26,18 @@ ADDED = ["label", "accept", "reason", "risk", "log_ratio", "score", "prediction"
 def test_two_tables_to_decisions(shell, tables, tmp_path, suffix):
     model, decisions = tmp_path / "model.poscod", tmp_path / f"decisions{suffix}"
     fit = shell(
-        "fit", f"{tables}/labelled{suffix}", f"{tables}/unlabelled{suffix}", *CHOSEN, "--tpr-min", "0.9", "-o", model
+        "fit", f"{tables}/labeled{suffix}", f"{tables}/unlabeled{suffix}", *CHOSEN, "--tpr-min", "0.9", "-o", model
     )
     assert fit.code == 0, fit.err
     lines = fit.out.splitlines()
+    assert lines[2] == f"Rule: {POSCOD.load(model).rule_}"
     unused = ["'features'"] * (suffix != ".csv") + ["'logit_cat'", "'logit_dog'", "'code'"]
     assert lines[0] == (
-        "Read 480 labelled rows of 2 classes and 240 unlabelled rows; 2 input columns ('größe', 'width'), a classifier was "
+        "Read 480 labeled rows of 2 classes and 240 unlabeled rows; 2 input columns ('größe', 'width'), a classifier was "
         "trained. "
         f"Not used: {', '.join(unused)}."
     )
-    assert lines[1].startswith("Estimated share of OOD inputs among the unlabelled rows: ")
+    assert lines[1].startswith("Estimated share of OOD inputs among the unlabeled rows: ")
     assert lines[-1] == f"Saved: {model}"
     predict = shell("predict", model, f"{tables}/ood{suffix}", "-o", decisions)
     assert predict.code == 0, predict.err
@@ -57,8 +58,8 @@ def test_two_tables_to_decisions(shell, tables, tmp_path, suffix):
 
 
 def test_npy_has_numbered_columns(shell, tables, tmp_path):
-    labelled, traffic = columns_of("labelled"), columns_of("unlabelled")
-    np.save(tmp_path / "known.npy", np.column_stack([labelled["größe"], labelled["width"], labelled["code"]]))
+    labeled, traffic = columns_of("labeled"), columns_of("unlabeled")
+    np.save(tmp_path / "known.npy", np.column_stack([labeled["größe"], labeled["width"], labeled["code"]]))
     np.save(tmp_path / "log.npy", np.column_stack([traffic["größe"], traffic["width"]]))
     assert (
         shell("fit", tmp_path / "known.npy", tmp_path / "log.npy", "--target", "2", *FAST, "-o", tmp_path / "m").code
@@ -111,15 +112,17 @@ def test_decisions_on_standard_output(model_file, tables, tmp_path):
 
 def test_json_is_one_document(shell, tables, tmp_path):
     model = tmp_path / "m.poscod"
-    fit = shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, *FAST, "-o", model, "--json")
+    fit = shell("fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *CHOSEN, *FAST, "-o", model, "--json")
     document = json.loads(fit.out)
     assert document["classes"] == ["cat", "dog"]
     assert document["features"] == ["größe", "width"]
-    assert document["labelled"]["rows"] == 480
-    assert 0.1 < document["ood_share"]["estimate"] < 0.5
+    assert document["labeled"]["rows"] == 480
+    assert 0.1 < document["ood_prior"]["estimate"] < 0.5
+    assert document["rule"] == POSCOD.load(model).rule_.to_dict()
     predict = shell("predict", model, f"{tables}/ood.csv", "-o", tmp_path / "out.csv", "--json")
     document = json.loads(predict.out)
     assert sum(document["reasons"].values()) == document["rows"] == SIZES["ood"]
+    assert document["rule"] == POSCOD.load(model).rule_.to_dict()
 
 
 def test_options_reach_the_estimator(shell, tables, tmp_path):
@@ -144,18 +147,19 @@ def test_options_reach_the_estimator(shell, tables, tmp_path):
         "--reject-label",
         "none",
         "--ratio",
-        "linear",
+        "paper",
         "--classifier",
         "lda",
     ]
     run = shell(
-        "fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, *words, "-o", tmp_path / "m", "--quiet"
+        "fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *CHOSEN, *words, "-o", tmp_path / "m", "--quiet"
     )
     assert (run.code, run.out) == (0, ""), run.err
     model = POSCOD.load(tmp_path / "m")
-    assert (model.alpha, model.tpr_min, model.threshold, model.delta) == (0.3, 0.8, "guaranteed", 0.1)
+    assert (model.threshold, model.delta) == ("guaranteed", 0.1)
     assert (model.calibration, model.random_state, model.reject_label) == (0.6, 5, "none")
-    assert model.problem_.loss == ((0.0, 1.0), (4.0, 0.0))  # rows and columns in the order of the classes: cat, dog
+    # The loss has rows and columns in the order of the classes: cat, dog.
+    assert model.rule_.problem == ScodProblem(0.3, 0.8, ((0.0, 1.0), (4.0, 0.0)))
     assert model.ratio.recipe == "paper"
     assert type(model.classifier_).__name__ == "LinearDiscriminantAnalysis"
 
@@ -173,7 +177,7 @@ def test_all_columns_of_numbers_are_features_by_default(shell, tables, tmp_path)
         tmp_path / "m.poscod",
         "--json",
     ]
-    run = shell("fit", f"{tables}/labelled.npz", f"{tables}/unlabelled.npz", *words)
+    run = shell("fit", f"{tables}/labeled.npz", f"{tables}/unlabeled.npz", *words)
     assert run.code == 0, run.err
     assert json.loads(run.out)["features"] == ["größe", "width", "features"]
     assert json.loads(run.out)["ignored"] == ["row", "logit_cat", "logit_dog", "code"]
@@ -183,7 +187,7 @@ def test_all_columns_of_numbers_are_features_by_default(shell, tables, tmp_path)
 @pytest.mark.parametrize("suffix", [".parquet", ".npz"])
 def test_an_embedding_is_a_column_of_lists(shell, tables, tmp_path, suffix):
     words = ["--target", "animal", "--embedding", "features", *FAST, "-o", tmp_path / "m.poscod"]
-    assert shell("fit", f"{tables}/labelled{suffix}", f"{tables}/unlabelled{suffix}", *words).code == 0
+    assert shell("fit", f"{tables}/labeled{suffix}", f"{tables}/unlabeled{suffix}", *words).code == 0
     assert POSCOD.load(tmp_path / "m.poscod").n_features_in_ == 2
     assert shell("predict", tmp_path / "m.poscod", f"{tables}/ood{suffix}", "-o", tmp_path / f"out{suffix}").code == 0
 
@@ -194,7 +198,7 @@ def test_an_embedding_is_a_column_of_lists(shell, tables, tmp_path, suffix):
 def test_a_classifier_that_lives_elsewhere(shell, tables, tmp_path, option, target):
     """No classifier is trained: the answers are those of the given logits, under the names in their columns."""
     files = {}
-    for name in ("labelled", "unlabelled", "ood"):
+    for name in ("labeled", "unlabeled", "ood"):
         columns = columns_of(name)
         logits = np.column_stack([columns["logit_cat"], columns["logit_dog"]])
         p = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
@@ -203,7 +207,7 @@ def test_a_classifier_that_lives_elsewhere(shell, tables, tmp_path, option, targ
     glob = "logit_*" if option == "--logits" else "p_*"
     classes = ["--classes", "0,1"] if target == "code" else []
     words = ["--target", target, option, glob, *classes, "--embedding", "features", *FAST, "-o", tmp_path / "m.poscod"]
-    run = shell("fit", files["labelled"], files["unlabelled"], *words)
+    run = shell("fit", files["labeled"], files["unlabeled"], *words)
     assert run.code == 0, run.err
     outside = "logits" if option == "--logits" else "probabilities"
     assert f"; 2 features ('features') and 2 {outside}; no classifier is trained." in run.out
@@ -217,27 +221,27 @@ def test_a_classifier_that_lives_elsewhere(shell, tables, tmp_path, option, targ
 
 
 def test_files_of_activations_are_tables(shell, tmp_path):
-    for name in ("labelled", "unlabelled"):
+    for name in ("labeled", "unlabeled"):
         columns = columns_of(name)
         logits = np.column_stack([columns["logit_cat"], columns["logit_dog"]])
         head = {"weight": np.array([[-3.0, 0.0], [3.0, 0.0]]), "bias": np.array([4.5, -4.5])}
         Activations(columns["features"], logits, columns.get("code"), **head).save(tmp_path / f"{name}.npz")
     words = ["--target", "labels", "--embedding", "features", "--logits", "logits", *FAST, "-o", tmp_path / "m.poscod"]
-    run = shell("fit", tmp_path / "labelled.npz", tmp_path / "unlabelled.npz", *words)
+    run = shell("fit", tmp_path / "labeled.npz", tmp_path / "unlabeled.npz", *words)
     assert run.code == 0, run.err
     assert "Not used" not in run.out
-    assert shell("predict", tmp_path / "m.poscod", tmp_path / "unlabelled.npz", "-o", tmp_path / "d.npz").code == 0
+    assert shell("predict", tmp_path / "m.poscod", tmp_path / "unlabeled.npz", "-o", tmp_path / "d.npz").code == 0
 
 
 def test_logits_as_one_column_of_lists(shell, tmp_path):
-    for name in ("labelled", "unlabelled"):
+    for name in ("labeled", "unlabeled"):
         columns = columns_of(name)
         logits = {"z": np.column_stack([columns["logit_cat"], columns["logit_dog"]])}
         write_table(tmp_path / f"{name}.npz", {**columns, **logits})
     words = [
         "fit",
-        tmp_path / "labelled.npz",
-        tmp_path / "unlabelled.npz",
+        tmp_path / "labeled.npz",
+        tmp_path / "unlabeled.npz",
         "--logits",
         "z",
         *FAST,
@@ -255,8 +259,8 @@ def test_logits_as_one_column_of_lists(shell, tmp_path):
 @pytest.mark.parametrize("classifier", ["forest", "boosting", "naive_bayes"])
 def test_types_that_are_not_trusted_are_named_with_their_option(shell, tables, tmp_path, classifier):
     model = tmp_path / "m.poscod"
-    words = ["--classifier", classifier, "--ratio", "linear", "-o", model]
-    fit = shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *CHOSEN, *words)
+    words = ["--classifier", classifier, "--ratio", "paper", "-o", model]
+    fit = shell("fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *CHOSEN, *words)
     assert fit.code == 0
     note = re.search(r"Note: commands that read this model need ((?:--trust \S+ )+)\(", fit.out)
     predict = ["predict", model, f"{tables}/ood.csv", "-o", tmp_path / "out.csv"]
@@ -273,9 +277,9 @@ def test_types_that_are_not_trusted_are_named_with_their_option(shell, tables, t
 
 def test_models_saved_from_python(shell, tmp_path):
     """Without a record of columns: names of a data frame, all numbers in order, or features and logits."""
-    labelled, traffic, ood = (columns_of(name) for name in ("labelled", "unlabelled", "ood"))
-    X, U = (np.column_stack([c["größe"], c["width"]]) for c in (labelled, traffic))
-    POSCOD(random_state=0).fit(X, labelled["animal"], X_unlabeled=U).save(tmp_path / "plain.poscod")
+    labeled, traffic, ood = (columns_of(name) for name in ("labeled", "unlabeled", "ood"))
+    X, U = (np.column_stack([c["größe"], c["width"]]) for c in (labeled, traffic))
+    POSCOD(random_state=0).fit(X, labeled["animal"], X_unlabeled=U).save(tmp_path / "plain.poscod")
     write_table(tmp_path / "new.csv", {name: ood[name] for name in ("row", "größe", "width")})
     assert shell("predict", tmp_path / "plain.poscod", tmp_path / "new.csv", "-o", tmp_path / "a.csv").code == 0
     assert set(open_table(tmp_path / "a.csv").read()["prediction"]) <= {"cat", "dog", "-1"}
@@ -287,7 +291,7 @@ def test_models_saved_from_python(shell, tmp_path):
     def network(columns):
         return Activations(columns["features"], np.column_stack([columns["logit_cat"], columns["logit_dog"]]))
 
-    POSCOD(random_state=0).fit(network(labelled), labelled["code"], X_unlabeled=network(traffic)).save(
+    POSCOD(random_state=0).fit(network(labeled), labeled["code"], X_unlabeled=network(traffic)).save(
         tmp_path / "net.poscod"
     )
     network(ood).save(tmp_path / "new.npz")
@@ -296,15 +300,15 @@ def test_models_saved_from_python(shell, tmp_path):
 
 
 def test_columns_of_the_traffic_alone_are_named(shell, tables, tmp_path):
-    traffic = columns_of("unlabelled")
+    traffic = columns_of("unlabeled")
     write_table(tmp_path / "log.csv", {**traffic, "at": traffic["width"]})
-    run = shell("fit", f"{tables}/labelled.csv", tmp_path / "log.csv", *CHOSEN, *FAST, "-o", tmp_path / "m.poscod")
+    run = shell("fit", f"{tables}/labeled.csv", tmp_path / "log.csv", *CHOSEN, *FAST, "-o", tmp_path / "m.poscod")
     assert run.out.splitlines()[0].endswith(f"'code'. Only in {tmp_path}/log.csv, not used: 'at'.")
 
 
 def test_logits_alone_and_with_an_embedding_that_is_left_out(shell, tables, tmp_path):
     words = ["--target", "animal", "--logits", "logit_*", *FAST, "-o", tmp_path / "m.poscod"]
-    run = shell("fit", f"{tables}/labelled.npz", f"{tables}/unlabelled.npz", *words)
+    run = shell("fit", f"{tables}/labeled.npz", f"{tables}/unlabeled.npz", *words)
     assert run.code == 0, run.err
     assert "; 2 logits; no classifier is trained." in run.out
     assert (
@@ -312,21 +316,81 @@ def test_logits_alone_and_with_an_embedding_that_is_left_out(shell, tables, tmp_
         in run.out
     )
     more = [*words, "--embedding", "features", "--json"]
-    run = shell("fit", f"{tables}/labelled.npz", f"{tables}/unlabelled.npz", *more)
+    run = shell("fit", f"{tables}/labeled.npz", f"{tables}/unlabeled.npz", *more)
     assert not any("--embedding" in note for note in json.loads(run.out)["warnings"])
 
 
 def test_logits_among_the_features_are_doubted(shell, tmp_path):
-    for name in ("labelled", "unlabelled"):
+    for name in ("labeled", "unlabeled"):
         columns = columns_of(name)
         logits = np.column_stack([columns["logit_cat"], columns["logit_dog"]])
         kept = {k: columns[k] for k in ("width", "animal") if k in columns}
         write_table(tmp_path / f"{name}.npz", {**kept, "Logits": logits})
     words = ["--target", "animal", *FAST, "-o", tmp_path / "m.poscod"]
-    run = shell("fit", tmp_path / "labelled.npz", tmp_path / "unlabelled.npz", *words)
+    run = shell("fit", tmp_path / "labeled.npz", tmp_path / "unlabeled.npz", *words)
     assert run.code == 0, run.err
     assert "; 3 features ('width', 'Logits'), a classifier was trained." in run.out
     assert "Note: column 'Logits' is used as features. A classifier's own outputs? Then --logits Logits.\n" in run.out
+
+
+def test_old_names_of_options_are_taken_and_not_shown(shell, tables, tmp_path):
+    new, old = tmp_path / "new.poscod", tmp_path / "old.poscod"
+    files = [f"{tables}/labeled.csv", f"{tables}/unlabeled.csv"]
+    chosen = ["--target", "animal", "--features", "größe", "--features", "width"]
+    assert shell("fit", *files, *chosen, "--row-id", "row", "--ratio", "paper", "-o", new).code == 0
+    assert shell("fit", *files, *chosen, "--id", "row", "--ratio", "linear", "-o", old).code == 0
+    assert POSCOD.load(new).schema_ == POSCOD.load(old).schema_
+    assert POSCOD.load(new).rule_ == POSCOD.load(old).rule_
+    fresh = ["--id", f"{tables}/test.csv", "--json"]
+    answers = [shell("evaluate", new, *fresh, word, f"{tables}/log.csv") for word in ("--unlabeled", "--unlabelled")]
+    assert answers[0].out == answers[1].out != ""
+    monitor = ["monitor", new, f"{tables}/log.csv", "--window", "100", "--json"]
+    answers = [shell(*monitor, word, f"{tables}/unlabeled.csv") for word in ("--unlabeled", "--unlabelled")]
+    assert answers[0].out == answers[1].out != ""
+    for command in ("fit", "evaluate", "report", "monitor"):
+        assert "labelled" not in shell(command, "--help").out
+    assert "--id" not in shell("fit", "--help").out
+
+
+def test_a_csv_file_is_parsed_once(shell, tables, tmp_path, monkeypatch):
+    from poscod.cli import _arrow
+
+    parsed = []
+    opened = _arrow._open_csv
+    monkeypatch.setattr(
+        _arrow, "_open_csv", lambda path, names: (parsed.append(path.name) if names else None, opened(path, names))[1]
+    )
+    words = [f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *CHOSEN, *FAST, "-o", tmp_path / "m.poscod"]
+    assert shell("fit", *words).code == 0
+    assert parsed == ["labeled.csv", "unlabeled.csv"]
+
+
+def test_folders_of_files(shell, tables, tmp_path):
+    """A folder of Parquet files decides as the file does."""
+    whole = pq.read_table(f"{tables}/log.parquet")
+    (tmp_path / "log").mkdir()
+    pq.write_table(whole.slice(0, 70), tmp_path / "log" / "a.parquet")
+    pq.write_table(whole.slice(70), tmp_path / "log" / "b.parquet")
+    model = tmp_path / "m.poscod"
+    assert shell("fit", f"{tables}/labeled.parquet", tmp_path / "log", *CHOSEN, *FAST, "-o", model).code == 0
+    for source, out in ((f"{tables}/log.parquet", "one"), (tmp_path / "log", "two")):
+        assert shell("predict", model, source, "-o", tmp_path / f"{out}.parquet").code == 0
+    assert pq.read_table(tmp_path / "one.parquet").equals(pq.read_table(tmp_path / "two.parquet"))
+
+
+def test_a_model_of_texts_is_refused(shell, tables, tmp_path):
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    from poscod.ratio import CorrectedSigmoid
+
+    words = [f"{word} {i}" for i in range(60) for word in ("good", "bad")]
+    model = POSCOD(make_pipeline(TfidfVectorizer(), LogisticRegression()), CorrectedSigmoid("paper", ood_prior=0.3))
+    model.fit(words, np.tile([1, 0], 60), X_unlabeled=[f"new {i}" for i in range(60)]).save(tmp_path / "m.poscod")
+    run = shell("predict", tmp_path / "m.poscod", f"{tables}/log.csv", "-o", tmp_path / "d.csv")
+    assert run.code == 2
+    assert "fitted on rows that are not numbers, such as texts: use it in Python" in run.err
 
 
 def test_version_and_help(shell):

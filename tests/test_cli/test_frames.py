@@ -64,13 +64,13 @@ def test_decisions_are_those_of_python(shell, world, tmp_path, suffix):
 
 def test_every_command_reads_them(shell, world, tmp_path):
     folder, model, log = world
-    fresh = ["--id", folder / "rows.csv", "--target", "diagnosis", "--unlabelled", folder / "log.csv"]
+    fresh = ["--id", folder / "rows.csv", "--target", "diagnosis", "--unlabeled", folder / "log.csv"]
     run = shell("evaluate", folder / "m.poscod", *fresh, "--json")
     assert run.code == 0, run.err
     assert json.loads(run.out)["rules"][-1]["label_free"]["accepted"]["estimate"] == model.decide(log).accept.mean()
     run = shell("report", folder / "m.poscod", *fresh, "-o", tmp_path / "r.json")
     assert run.code == 0, run.err
-    words = ["--window", "100", "--unlabelled", folder / "log.csv", "--json"]
+    words = ["--window", "100", "--unlabeled", folder / "log.csv", "--json"]
     run = shell("monitor", folder / "m.poscod", folder / "log.parquet", *words)
     assert run.code == 0, run.err
     assert json.loads(run.out)["totals"]["decisions"] == len(log)

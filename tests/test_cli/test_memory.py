@@ -53,8 +53,8 @@ def test_blocks_are_copied_one_after_the_other(tmp_path, suffix, monkeypatch):
 
 @pytest.mark.slow
 def test_a_million_rows_within_a_gigabyte(tmp_path):
-    """With the linear ratio; the default one takes some minutes, and `python -m benchmarks predict_memory` measures it."""
-    model = fit_model(tmp_path, "linear")
+    """With the ratio of the paper; the default one takes some minutes, and `python -m benchmarks predict_memory` measures it."""
+    model = fit_model(tmp_path, "paper")
     write_table(tmp_path / "new.parquet", 1_000_000)
     peak, _ = peak_of(PREDICT, [str(model), str(tmp_path / "new.parquet"), "-o", str(tmp_path / "out.parquet")])
     assert peak < LIMIT_MB

@@ -17,18 +17,18 @@ DAYS = 12
 
 def log_columns(pi_late=0.5, *, labels=False):
     """A dozen days of traffic in no order; OOD comes on the seventh."""
-    parts, labelled = [], []
+    parts, labeled = [], []
     for day in range(DAYS):
         pi = 0.02 if day < 6 else pi_late
         X, ood = WORLD.sample_mixture(150, pi, random_state=day)
         parts.append(X)
         truth = np.where(ood, "ufo", NAMES[WORLD.posterior(X).argmax(axis=1)])
-        labelled.append(np.where(np.arange(150) % 3 == 0, truth, ""))
+        labeled.append(np.where(np.arange(150) % 3 == 0, truth, ""))
     at = np.repeat(np.datetime64("2026-03-01T06:00:00", "s") + np.arange(DAYS) * np.timedelta64(1, "D"), 150)
     order = np.random.default_rng(0).permutation(len(at))
     X = np.concatenate(parts)[order]
     columns = {"at": np.datetime_as_string(at[order]), "größe": X[:, 0], "width": X[:, 1]}
-    return {**columns, "truth": np.concatenate(labelled)[order]} if labels else columns
+    return {**columns, "truth": np.concatenate(labeled)[order]} if labels else columns
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +91,8 @@ def test_words_and_reports(shell, model_file, log, tables, tmp_path):
             log,
             "--time",
             "at",
-            "--unlabelled",
-            f"{tables}/unlabelled.csv",
+            "--unlabeled",
+            f"{tables}/unlabeled.csv",
             "-o",
             tmp_path / f"r.{suffix}",
         )
@@ -146,10 +146,10 @@ def test_labels_that_have_arrived_are_judged(shell, model_file, log, reference_f
     )
     assert done.code == 0, done.err
     windows = json.loads(state.read_text())["state"]["windows"].values()
-    labelled = np.sum([w["labelled"] for w in windows], axis=0)
+    labeled = np.sum([w["labelled"] for w in windows], axis=0)
     truth = log_columns(labels=True)["truth"]
-    assert labelled.sum() == np.sum(truth != "")
-    assert labelled[2:].sum() == np.sum(truth == "ufo")
+    assert labeled.sum() == np.sum(truth != "")
+    assert labeled[2:].sum() == np.sum(truth == "ufo")
 
 
 def test_rows_instead_of_times(shell, model_file, log):
@@ -162,10 +162,10 @@ def test_rows_instead_of_times(shell, model_file, log):
     [
         ((), "--time must name"),
         (("--time", "when"), "no column 'when'"),
-        (("--time", "truth"), "at must hold dates"),
+        (("--time", "truth"), "the column of --time must hold dates"),
         (("--time", "at", "--window", "1y"), "15min"),
         (("--window", "1d"), "needs times"),
-        (("--time", "at", "--ood-limit", "2"), "ood_limit"),
+        (("--time", "at", "--ood-limit", "2"), "--ood-limit must be"),
         (("--time", "at", "--reference", "missing.json"), "missing.json"),
         (("--time", "at", "--calibrated", "soon"), "2026-01-31"),
         (("--window", "100", "--label", "truth"), "--label needs --time"),
@@ -205,7 +205,7 @@ def test_names_of_an_outside_classifiers_classes_are_known(shell, tables, tmp_pa
         model,
         "--quiet",
     ]
-    assert shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *words).code == 0
+    assert shell("fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *words).code == 0
     columns = log_columns(labels=True)
     columns["logit_cat"] = 3.0 * (1.5 - columns["größe"])
     with TableWriter(log) as file:
@@ -227,7 +227,7 @@ def test_a_report_that_fails_leaves_the_log_uncounted(shell, model_file, log, re
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("poscod.report.write_monitor", fail)
+        patch.setattr("poscod.cli._monitor.write", fail)
         assert shell(*words, "--reference", reference_file).code != 0
     assert not state.exists()
     assert shell(*words, "--reference", reference_file).code == 0
@@ -252,7 +252,7 @@ def test_a_state_keeps_its_reference(shell, model_file, log, reference_file, tab
     for option, value in (
         ("--reference", reference_file),
         ("--ood", f"{tables}/ood.csv"),
-        ("--unlabelled", f"{tables}/unlabelled.csv"),
+        ("--unlabeled", f"{tables}/unlabeled.csv"),
         ("--calibrated", "2026-01-01"),
     ):
         done = shell(*words, option, value)

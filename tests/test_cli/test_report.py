@@ -10,7 +10,7 @@ import pytest
 from poscod import POSCOD
 from poscod.cli._tables import open_table
 from poscod.ratio import CorrectedSigmoid
-from poscod.report import SCHEMA, render_html
+from poscod.report import render
 from test_cli._world import WORLD, columns_of, write_table
 
 
@@ -21,7 +21,7 @@ def test_tables_to_pages(shell, model_file, tables, tmp_path, suffix):
         f"{tables}/test{suffix}",
         "--ood",
         f"{tables}/ood{suffix}",
-        "--unlabelled",
+        "--unlabeled",
         f"{tables}/log{suffix}",
     ]
     done = shell("report", model_file, *files, "-o", tmp_path / "r.json")
@@ -29,12 +29,12 @@ def test_tables_to_pages(shell, model_file, tables, tmp_path, suffix):
     assert "Of 1,000 inputs like the known ones" in done.out
     assert done.out.endswith(f"Written: {tmp_path / 'r.json'}\n")
     summary = json.loads((tmp_path / "r.json").read_text())
-    assert list(summary) == list(SCHEMA)
+    assert summary["rule"] == POSCOD.load(model_file).rule_.to_dict()
     assert summary["names"] == {
         "model": "model.poscod",
         "id": f"test{suffix}",
         "ood": f"ood{suffix}",
-        "unlabelled": f"log{suffix}",
+        "unlabeled": f"log{suffix}",
     }
     model = POSCOD.load(model_file)
     X = {name: np.column_stack([columns_of(name)[c] for c in ("größe", "width")]) for name in ("test", "ood", "log")}
@@ -54,7 +54,7 @@ def test_html_and_markdown_are_the_same_summary(shell, model_file, tables, tmp_p
     for name in ("r.html", "r.md", "r.json"):
         assert shell(*words, "-o", tmp_path / name).code == 0
     summary = json.loads((tmp_path / "r.json").read_text())
-    assert (tmp_path / "r.html").read_text(encoding="utf-8") == render_html(summary)
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == render(summary)
     assert "A &lt;title&gt;" in (tmp_path / "r.md").read_text(encoding="utf-8")
     assert summary["created"] == "today"
 
@@ -63,13 +63,13 @@ def test_json_and_quiet(shell, model_file, tables, tmp_path):
     words = ["report", model_file, "--id", f"{tables}/test.csv", "--ood", f"{tables}/ood.csv", "-o", tmp_path / "r.md"]
     document = json.loads(shell(*words, "--json").out)
     assert document["command"] == "report"
-    assert document["promise"]["tpr_min"] == 0.9
+    assert document["rule"] == POSCOD.load(model_file).rule_.to_dict()
     assert document["rules"][0]["name"] == "poscod"
     assert shell(*words, "--quiet").out == ""
 
 
 def test_options_reach_the_summary(shell, model_file, tables, tmp_path):
-    files = ["--id", f"{tables}/test.csv", "--unlabelled", f"{tables}/log.csv"]
+    files = ["--id", f"{tables}/test.csv", "--unlabeled", f"{tables}/log.csv"]
     words = ["report", model_file, *files, "-o", tmp_path / "r.json"]
     more = ["--pi", "0.3", "--level", "0.8", "--examples", "1", "--columns", "1", "--max-points", "50"]
     assert shell(*words, *more).code == 0
@@ -87,7 +87,7 @@ def test_options_reach_the_summary(shell, model_file, tables, tmp_path):
 def test_a_classifier_that_lives_elsewhere_keeps_its_names(shell, tables, tmp_path):
     words = ["--target", "animal", "--logits", "logit_*", "--features", "größe", "--features", "width"]
     model = tmp_path / "model.poscod"
-    assert shell("fit", f"{tables}/labelled.csv", f"{tables}/unlabelled.csv", *words, "-o", model).code == 0
+    assert shell("fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *words, "-o", model).code == 0
     assert shell("report", model, "--id", f"{tables}/test.csv", "-o", tmp_path / "r.json").code == 0
     summary = json.loads((tmp_path / "r.json").read_text())
     assert summary["classes"] == ["cat", "dog"]
@@ -112,10 +112,10 @@ def test_a_model_saved_from_python_needs_the_target(shell, tmp_path):
     [
         (["-o", "r.pdf"], "--output must end in .html, .md, .json, got 'r.pdf'"),
         (["-o", "nowhere/r.html"], "does not exist"),
-        (["--pi", "0.3"], "--pi is the share of OOD inputs in --unlabelled"),
-        (["--level", "2"], "level must be a number in"),
-        (["--examples", "-1"], "n_examples must be a whole number"),
-        (["--max-points", "0"], "max_points must be a whole number"),
+        (["--pi", "0.3"], "--pi is the share of OOD inputs in --unlabeled"),
+        (["--level", "2"], "--level must be a number in"),
+        (["--examples", "-1"], "--examples must be a whole number"),
+        (["--max-points", "0"], "--max-points must be a whole number"),
         (["--target", "colour"], "has no column 'colour'"),
         (["--ood", "labels.csv"], "lacks the columns"),
         (["--ood", "empty.csv"], "no rows"),

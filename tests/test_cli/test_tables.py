@@ -129,7 +129,7 @@ def test_the_type_of_a_csv_column_is_decided_by_all_its_cells(tmp_path):
     with pytest.raises(
         InvalidInputError, match=r"column 'bad' of .*a\.csv must hold numbers, got 'oops' at row 1100001"
     ):
-        last.matrix(["good", "bad"])
+        last.finite(["good", "bad"])
 
 
 @pytest.mark.parametrize(
@@ -169,31 +169,62 @@ def test_csv_rows_longer_than_a_block(tmp_path, monkeypatch):
     assert table.read(["c299"])["c299"].tolist() == [0.12345678901234567] * 2
 
 
-def test_matrix_puts_columns_and_lists_side_by_side(tmp_path):
-    path = write(tmp_path / "a.parquet", {**COLUMNS, **LISTS})
-    rows = open_table(path).read()
-    assert rows.matrix(["embedding"]).dtype == np.float32
-    matrix = rows.matrix(["flag", "embedding", "größe"])
-    assert matrix.shape == (4, 5)
-    assert np.array_equal(matrix[:, 1:4], LISTS["embedding"])
-    assert matrix[:, 0].tolist() == [1.0, 0.0, 0.0, 1.0]
+def test_lists_are_matrices_of_their_own_type(tmp_path):
+    rows = open_table(write(tmp_path / "a.parquet", {**COLUMNS, **LISTS})).read()
+    found = rows.finite(["flag", "embedding"])
+    assert list(found) == ["flag", "embedding"]
+    assert found["embedding"].dtype == np.float32
+    assert np.array_equal(found["embedding"], LISTS["embedding"])
+    with pytest.raises(InvalidInputError, match=r"column 'id' of .* must hold numbers, got 'b,1' at row 1"):
+        rows.finite(["id"])
 
 
-@pytest.mark.parametrize(("value", "words"), [(np.nan, "a gap or NaN"), (np.inf, "inf")])
+@pytest.mark.parametrize(("value", "words"), [(np.nan, "a gap"), (np.inf, "inf")])
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
 def test_what_is_not_finite_is_named_by_row_and_column(tmp_path, value, words, suffix):
     x = np.arange(7.0)
     x[5] = value
     table = open_table(write(tmp_path / f"a{suffix}", {"y": np.arange(7.0), "x": x}))
     with pytest.raises(InvalidInputError, match=f"column 'x' of .* must hold finite numbers, got {words} at row 6"):
-        [block.matrix(["y", "x"]) for block in table.chunks(2)]
+        [block.finite(["y", "x"]) for block in table.chunks(2)]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_csv_file_that_is_read_whole_is_parsed_once(tmp_path, monkeypatch, whole):
+    path = write(tmp_path / "a.csv", COLUMNS)
+    parsed = []
+    opened = _arrow._open_csv
+    monkeypatch.setattr(_arrow, "_open_csv", lambda path, names: parsed.append(names) or opened(path, names))
+    table = open_table(path, whole=whole)
+    for names in (["n"], ["id", "n"]):
+        assert {name: values.tolist() for name, values in table.read(names).items()} == {
+            name: COLUMNS[name].tolist() for name in names
+        }
+    assert [names for names in parsed if names] == [list(COLUMNS), *([] if whole else [["n"], ["id", "n"]])]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
+def test_a_folder_of_files_is_one_table(tmp_path, suffix):
+    """In the order of their names; a column may hold whole numbers in one file and others in the next."""
+    folder = tmp_path / "parts"
+    (folder / "b").mkdir(parents=True)
+    write(folder / f"a{suffix}", {"x": np.array([1, 2]), "t": np.array(["u", "v"])})
+    write(folder / "b" / f"a{suffix}", {"x": np.array([0.5]), "t": np.array(["w"])})
+    (folder / "_SUCCESS").write_text("")
+    table = open_table(folder)
+    assert table.read()["x"].tolist() == [1.0, 2.0, 0.5]
+    assert [block["t"].tolist() for block in table.chunks(2)] == [["u", "v"], ["w"]]
+    assert [block.start for block in table.chunks(2)] == [0, 2]
+    write(folder / "c.feather", {"x": np.zeros(1)})
+    with pytest.raises(InvalidInputError, match=r"parts is a folder, and must hold files of one format \(\.csv, "):
+        open_table(folder)
 
 
 def test_npy_is_one_matrix(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(6.0).reshape(3, 2))
     table = open_table(tmp_path / "a.npy")
     assert list(table.columns) == ["0", "1"]
-    assert np.array_equal(table.read().matrix(["1", "0"]), [[1, 0], [3, 2], [5, 4]])
+    assert {name: values.tolist() for name, values in table.read().items()} == {"0": [0, 2, 4], "1": [1, 3, 5]}
     path = write(tmp_path / "b.npy", {"only": np.arange(3.0)}, {"only": np.arange(2.0)})
     assert np.load(path, allow_pickle=False).tolist() == [0, 1, 2, 0, 1]
 
@@ -308,7 +339,7 @@ def test_ragged_lists_are_named_by_row(tmp_path):
     long = pa.array([[1.0, 2.0]] * 65_536 + [[3.0]])
     pq.write_table(pa.table({"e": long}), tmp_path / "long.parquet")
     with pytest.raises(InvalidInputError, match="got 2 numbers in row 1 and 1 in row 65537"):
-        open_table(tmp_path / "long.parquet").read()
+        open_table(tmp_path / "long.parquet").read()["e"]
     pq.write_table(pa.table({"e": pa.array([[1.0], None], pa.list_(pa.float64()))}), tmp_path / "b.parquet")
     with pytest.raises(InvalidInputError, match="got none at row 2"):
         open_table(tmp_path / "b.parquet").read()["e"]

@@ -14,10 +14,13 @@ from poscod.metrics import Interval
 from poscod.monitor import FINDINGS, Monitor, Reference
 from poscod.monitor._evidence import log_capital, log_gains
 from poscod.monitor._findings import SEQUENTIAL
-from poscod.monitor._partitions import PARTITIONS
+from poscod.monitor._partitions import codes
 from poscod.monitor._watch import watches
+from poscod.problem import ScodProblem
+from poscod.rule import Promise, Rule
 
 TPR_MIN, BETA = 0.9, 1.2
+PROBLEM = ScodProblem(BETA / (BETA + TPR_MIN), TPR_MIN)
 rng_of = np.random.default_rng
 
 
@@ -46,10 +49,9 @@ def draw_reference(rng, m=3000, n=1500, pi=1.0, draw=rows):
         rng.random(m) < known[1],
         decide(draw(rng, n, pi), threshold),
         prior=Interval(pi, pi, pi, 0.95),
-        source="ood" if pi == 1.0 else "unlabelled",
+        source="ood" if pi == 1.0 else "unlabeled",
+        rule=Rule(PROBLEM, PROBLEM.beta, threshold, Promise("tpr", TPR_MIN), m),
         classes=[0, 1, 2],
-        threshold=threshold,
-        tpr_min=TPR_MIN,
         created="2026-01-01",
     )
 
@@ -118,7 +120,7 @@ def test_without_ood_knowledge_the_limit_is_still_watched(drawn):
         {name: np.zeros_like(counts) for name, counts in drawn.mixed_counts.items()},
         Interval(0.0, 0.0, 0.0, 0.95),
         "none",
-        drawn.tpr_min,
+        drawn.rule,
         drawn.loss,
         drawn.loss_counts,
         drawn.created,
@@ -142,7 +144,7 @@ def test_late_labels_tell_whether_promises_hold(drawn, broken, codes):
     again = Monitor.from_state(json.loads(json.dumps(monitor.state())), drawn)
     assert again.findings() == monitor.findings()
     for finding in monitor.findings():
-        assert finding.evidence["labelled_id"] <= int((~parts[4]).sum())
+        assert finding.evidence["labeled_id"] <= int((~parts[4]).sum())
 
 
 def evidence_of(monitor, code):
@@ -252,8 +254,7 @@ def false_alarms(runs, *, seed, days, n, limit, m, n_ood, pi_ood=1.0):
             gains = []
             for name, payoffs in kept[code].payoffs.items():
                 p, q = (
-                    np.bincount(PARTITIONS[name].code(d, reference.cells), minlength=len(reference.rejected(name)))
-                    / size
+                    np.bincount(codes(d, reference.cells)[name], minlength=len(reference.rejected(name))) / size
                     for d in (known, beyond)
                 )
                 gains.append(log_gains(rng.multinomial(n, (1 - limit) * p + limit * q, size=days), payoffs))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.monitor import FINDINGS, Monitor, Reference
+from poscod.monitor._findings import SEQUENTIAL
 
 
 def through_json(monitor):
@@ -79,7 +80,7 @@ def test_the_share_of_all_windows_is_that_of_one_wide_window(reference, traffic)
     all_at_once.update(decisions, np.zeros(len(decisions)))
     (one,) = all_at_once.windows()
     assert len(days.windows()) > 5
-    assert days.summary()["totals"]["pi"] == one.to_dict()["pi"]
+    assert days.summary()["totals"]["pi"] == one.pi._asdict()
     assert days.summary()["totals"]["pi"]["low"] < np.mean([w.pi.estimate for w in days.windows()]) < one.pi.high
     assert Monitor(reference).summary()["totals"] == {
         "decisions": 0,
@@ -93,7 +94,7 @@ def test_the_share_of_all_windows_is_that_of_one_wide_window(reference, traffic)
 def test_an_empty_monitor_and_a_single_decision(reference, make_decisions):
     monitor = Monitor(reference)
     assert monitor.windows() == []
-    assert not [f for f in monitor.findings() if f.definition.sequential]
+    assert not [f for f in monitor.findings() if f.code in SEQUENTIAL]
     monitor.update(make_decisions([]), at=[])
     assert monitor.windows() == []
     monitor.update(make_decisions([0.01]), at="2026-02-01")
@@ -133,7 +134,7 @@ def test_huge_counts_stay_whole_numbers(reference, make_decisions):
     state = monitor.state()
     big = 2**60
     for name, counts in state["windows"]["0"].items():
-        state["windows"]["0"][name] = [c * big for c in counts] if name not in ("labelled", "loss") else counts
+        state["windows"]["0"][name] = [c * big for c in counts] if name not in ("labeled", "loss") else counts
     state["total"] = 2 * big
     read = Monitor.from_state(json.loads(json.dumps(state)), reference)
     assert read.windows()[0].n == 2 * big
@@ -180,7 +181,7 @@ def test_merging_changes_nobody(reference, make_decisions):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda s: s.update(schema=2),
+        lambda s: s.update(schema=1),
         lambda s: s.pop("window"),
         lambda s: s.update(total="many"),
         lambda s: s.update(windows=[]),

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from poscod import POSCOD
-from poscod._evaluation import estimate_share
 from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval
-from poscod.monitor import SOURCES, Monitor, Reference
+from poscod.model import estimate_share
+from poscod.monitor import Monitor, Reference
+from poscod.monitor._watch import watches
+from poscod.problem import BoundedProblem, CostProblem, ScodProblem
 from poscod.theory import GaussianWorld
 
 
@@ -45,11 +47,11 @@ def test_the_model_file_is_enough(model, tmp_path):
 
 def test_fresh_traffic_finds_the_rates(model, world):
     traffic, _ = world.sample_mixture(4000, 0.3, random_state=11)
-    reference = Reference.from_model(model, unlabelled=traffic, pi=0.3)
+    reference = Reference.from_model(model, unlabeled=traffic, pi=0.3)
     truth = model.decide(world.sample_ood(20000, random_state=12)).accept.mean()
     fpr = reference.fpr(0.999)
     assert fpr.low <= truth <= fpr.high
-    assert 0.2 < Reference.from_model(model, unlabelled=traffic).prior.estimate < 0.4
+    assert 0.2 < Reference.from_model(model, unlabeled=traffic).prior.estimate < 0.4
 
 
 def test_without_traffic_nothing_is_known_of_ood(world):
@@ -83,7 +85,7 @@ def test_a_loss_matrix_and_texts_as_labels():
 def test_wrong_input_is_refused(model, world):
     rows = world.sample_ood(10, random_state=0)
     with pytest.raises(InvalidInputError, match="both"):
-        Reference.from_model(model, ood=rows, unlabelled=rows)
+        Reference.from_model(model, ood=rows, unlabeled=rows)
     with pytest.raises(InvalidInputError, match="created"):
         Reference.from_model(model, created="yesterday")
     with pytest.raises(InvalidInputError, match="fitted"):
@@ -96,26 +98,63 @@ def test_wrong_input_is_refused(model, world):
         Reference.from_model(weighted)
 
 
-@pytest.mark.parametrize("damage", [{"schema": 9}, {"id": {}}, {"edges": {}}, {"prior": [1]}, {"loss": None}])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"schema": 9},
+        {"id_counts": {}},
+        {"cells": {}},
+        {"prior": [1]},
+        {"loss": None},
+        {"rule": {}},
+        {"rule": {"threshold": 1.0}},
+    ],
+)
 def test_damaged_references_are_refused(reference, damage):
     with pytest.raises(InvalidInputError, match="reference"):
         Reference.from_dict({**reference.to_dict(), **damage})
 
 
-def test_sources_are_explained():
-    assert set(SOURCES) == {"ood", "unlabelled", "fit", "none"}
+def test_references_of_the_first_format_are_refused_with_what_to_do(reference):
+    first = {**reference.to_dict(), "schema": 1, "threshold": 0.1, "tpr_min": 0.95}
+    with pytest.raises(InvalidInputError, match=r"schema 2, got 1: make it again .* begin a new state"):
+        Reference.from_dict(first)
+
+
+RULES = {
+    "as fitted": (lambda m: m, 0.9),
+    "g alone": (lambda m: m.at(alpha=1.0), 0.9),
+    "r alone": (lambda m: m.at(alpha=0.0), 0.9),
+    "accept all ID": (lambda m: m.at(tpr_min=1.0), 1.0),
+    "another problem": (lambda m: m.with_rule(ScodProblem(0.2, 0.8)), 0.8),
+    "bounded": (lambda m: m.with_rule(BoundedProblem(tpr_min=0.8, fpr_max=0.3)), 0.8),
+    "budget": (lambda m: m.budget(0.3), None),
+    "risk control": (lambda m: m.control_risk(0.2), None),
+    "costs": (lambda m: m.with_rule(CostProblem(accept_ood=1.0, reject_id=0.3)), None),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_reference_says_what_the_rule_says(model, world, name):
+    """What was asked and what is promised are the rule's own words; a TPR is watched against a promise only where there is one."""
+    change, promised = RULES[name]
+    other = change(model)
+    made = Reference.from_model(other, created="2026-01-01")
+    again = Reference.from_dict(json.loads(json.dumps(made.to_dict(), allow_nan=False)))
+    assert made.rule == again.rule == other.rule_.to_dict()
+    assert made.tpr_promised == again.tpr_promised == other.rule_.tpr_promised == promised
+    assert Monitor(made).summary()["reference"]["rule"]["sentence"] == str(other.rule_)
+    rows = other.calibration_
+    decisions = other.rule_.decide(rows.known(other.rule_.problem.loss))
+    assert made.id_counts["label"][-1] == np.sum(~decisions.accept)
+    (payoff,) = watches(made, 0.1, 0.05)["PSC005"].payoffs["labeled"]
+    # A rejected ID row wins what is promised: the smaller of the promise and what calibration could have missed.
+    low = made.tpr(1.0 - 0.05 / 7.0).low
+    assert payoff[1] == pytest.approx(low if promised is None else min(promised, low))
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda m: m.at(alpha=1.0),
-        lambda m: m.at(alpha=0.0),
-        lambda m: m.at(tpr_min=1.0),
-        lambda m: m.budget(0.3),
-        lambda m: m.control_risk(0.2),
-    ],
-    ids=["g alone", "r alone", "accept all ID", "budget", "risk control"],
+    "change", [v[0] for k, v in RULES.items() if k != "as fitted"], ids=[k for k in RULES if k != "as fitted"]
 )
 def test_other_rules_of_the_same_model_have_references_of_their_own(model, world, reference, change):
     """Whatever the rule accepts, the likelihood ratio finds the OOD share: 0.2 of 2,000 rows."""
@@ -134,7 +173,7 @@ def test_other_rules_of_the_same_model_have_references_of_their_own(model, world
 
 def test_the_share_has_an_interval_of_every_level(model, world):
     traffic = world.sample_mixture(800, 0.3, random_state=4)[0]
-    reference = Reference.from_model(model, unlabelled=traffic, created="2026-01-01")
+    reference = Reference.from_model(model, unlabeled=traffic, created="2026-01-01")
     known = model.decide(traffic).log_ratio
     own = estimate_share(model.calibration_.log_ratio, known, 0.99)
     at = reference.prior_at(0.99)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import betabinom, binom, norm
 
 from poscod import POSCOD
 from poscod.metrics import Interval, binomial_interval
-from poscod.monitor import Monitor, Reference, adjusted_count, likelihood_share
-from poscod.monitor._share import _tails, ood_shares
+from poscod.monitor import Monitor, Reference
+from poscod.monitor._share import _tails, adjusted_count, likelihood_share, ood_shares
 from poscod.ratio import CorrectedSigmoid
 from poscod.theory import GaussianWorld
 
@@ -33,11 +33,25 @@ def test_known_rates_give_the_exact_binomial_interval(k, n):
 
 
 def test_tails_of_a_binomial_count():
-    n, k = np.array([7.0, 300.0, 5000.0]), np.array([2.0, 290.0, 2600.0])
-    below, above = _tails(k, n, np.array([0.4, 0.95, 0.5]), np.zeros(3))
-    assert below[:2] == pytest.approx(binom.cdf(k[:2], n[:2], [0.4, 0.95]), rel=1e-4)
-    assert above[:2] == pytest.approx(binom.sf(k[:2] - 1, n[:2], [0.4, 0.95]), rel=1e-4)
-    assert below[2] == pytest.approx(binom.cdf(2600, 5000, 0.5), rel=1e-3)
+    n, k = np.array([7.0, 300.0, 5000.0, 9.0, 9.0]), np.array([2.0, 290.0, 2600.0, 0.0, 9.0])
+    share = np.array([0.4, 0.95, 0.5, 0.3, 0.3])
+    below, above = _tails(k, n, share, np.zeros(5))
+    assert below == pytest.approx(binom.cdf(k, n, share), rel=1e-10)
+    assert above == pytest.approx(binom.sf(k - 1, n, share), rel=1e-10)
+
+
+def test_tails_of_a_count_whose_share_varies():
+    """Shares drawn from a beta law: the tails are those of the beta-binomial law, a little on the safe side."""
+    mean, variance = np.array([0.9, 0.95, 0.3]), np.array([1e-4, 5e-5, 1e-3])
+    n, k = np.array([1000.0, 5000.0, 60.0]), np.array([870.0, 4820.0, 26.0])
+    strength = mean * (1 - mean) / variance - 1
+    law = betabinom(n.astype(int), mean * strength, (1 - mean) * strength)
+    below, above = _tails(k, n, mean, variance)
+    for got, want in ((below, law.cdf(k)), (above, law.sf(k - 1))):
+        small = want < 0.5
+        assert (got[small] >= 0.95 * want[small]).all()
+        assert (got[small] <= 1.5 * want[small]).all()
+        assert got[~small] == pytest.approx(want[~small], abs=0.01)
 
 
 def test_likelihood_estimate_maximises_the_likelihood():

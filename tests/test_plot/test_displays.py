@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from poscod import POSCOD
-from poscod._comparison import RULES, read_sample, rule_at, rules_of
 from poscod.exceptions import InvalidInputError
+from poscod.model import RULES, read_sample, rule_at, rules_of
 from poscod.plot import (
-    DISPLAYS,
+    RULE_NAMES,
     Display,
     PlaneDisplay,
     RejectionDisplay,
@@ -24,6 +24,13 @@ from poscod.theory import GaussianWorld
 
 WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]], [[3.0, 4.0]])
 LEVEL = 0.9
+DISPLAYS = {
+    "curves": RiskCurveDisplay,
+    "distributions": ScoreDistributionDisplay,
+    "plane": PlaneDisplay,
+    "rejections": RejectionDisplay,
+    "reliability": ReliabilityDisplay,
+}
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +55,15 @@ def made(case):
         "curves": RiskCurveDisplay.from_estimator(model, X, y, ood, tpr_min=[0.5, 0.9], level=LEVEL),
         "distributions": ScoreDistributionDisplay.from_estimator(model, X, y, ood, traffic, n_bins=7),
         "plane": PlaneDisplay.from_estimator(model, X, y, ood, traffic, max_points=100),
-        "rejections": RejectionDisplay.from_estimator(model, X, y),
+        "rejections": RejectionDisplay.from_estimator(model, X, y, ood),
         "reliability": ReliabilityDisplay.from_estimator(model, X, y, n_bins=5),
     }
 
 
 def test_all_displays_are_tested(made):
-    assert len(DISPLAYS) >= 5
-    assert set(made) == set(DISPLAYS)
-    assert all(isinstance(made[name], kind) for name, kind in DISPLAYS.items())
+    assert set(DISPLAYS.values()) == set(Display.__subclasses__())
+    assert set(RULE_NAMES) == set(RULES)
+    assert all(type(made[name]) is kind for name, kind in DISPLAYS.items())
 
 
 @pytest.mark.parametrize("name", DISPLAYS)
@@ -84,12 +91,8 @@ class TestEveryDisplay:
         for key, values in columns.items():
             np.testing.assert_array_equal(frame[key].to_numpy(), values)
 
-    def test_drawing_computes_nothing(self, made, name, monkeypatch):
-        """A display made of its own columns draws the same, with every road to a model cut."""
-        import poscod._comparison as comparison
-
-        for function in ("read_sample", "measure", "rule_at"):
-            monkeypatch.setattr(comparison, function, None)
+    def test_drawing_computes_nothing(self, made, name):
+        """A display made of its own columns, which knows no model, draws the same."""
         kind, display = DISPLAYS[name], made[name]
         more = {"boundaries": display.boundaries} if name == "plane" else {}
         again = kind(**display.columns(), **more)
@@ -132,7 +135,7 @@ def test_curves_are_what_at_and_evaluate_give(case, made):
             assert row["risk"] == pytest.approx(0.7 * row["selective_risk"] + 0.3 * row["fpr"], abs=1e-15)
 
 
-def test_curves_from_unlabelled_rows_are_label_free(case):
+def test_curves_from_unlabeled_rows_are_label_free(case):
     model, X, y, _, traffic = case
     frame = RiskCurveDisplay.from_estimator(model, X, y, X_unlabeled=traffic, tpr_min=[0.7]).frame()
     row = frame[frame["rule"] == "poscod"].iloc[0]
@@ -153,9 +156,9 @@ def test_guaranteed_targets_that_cannot_be_promised_are_left_out(case):
 def test_boundaries_are_where_the_score_meets_the_threshold(case):
     model, X, y, ood, traffic = case
     sample = read_sample(model, X, y, ood, traffic)
-    lines = PlaneDisplay.from_sample(model, sample).boundaries
+    lines = PlaneDisplay.from_sample(sample).boundaries
     assert set(lines) == set(RULES)
-    for rule in rules_of(model, sample):
+    for rule in rules_of(sample):
         risk, log_ratio = lines[rule.name]
         assert len(risk) >= 2
         inner = np.ones(len(risk), dtype=bool)
@@ -170,7 +173,7 @@ def test_plane_thins_evenly_and_keeps_decisions(case):
     model, X, y, ood, traffic = case
     columns = PlaneDisplay.from_estimator(model, X, y, ood, traffic, max_points=100).columns()
     # 400 rows: every fourth, exactly 100; 250: every third; 300: every third.
-    assert [int(np.sum(columns["group"] == name)) for name in ("id", "ood", "unlabelled")] == [100, 84, 100]
+    assert [int(np.sum(columns["group"] == name)) for name in ("id", "ood", "unlabeled")] == [100, 84, 100]
     np.testing.assert_array_equal(columns["accept"][:100], model.decide(X).accept[::4])
 
 
@@ -182,30 +185,32 @@ def test_histograms_count_every_row(case, made):
 
 
 def test_rejections_add_up(case, made):
-    model, X, y, *_ = case
+    model, X, y, ood, _ = case
     frame = made["rejections"].frame()
-    decisions = model.decide(X)
-    for label in model.classes_:
-        mine = frame[frame["name"] == label].set_index("reason")["count"]
-        assert mine.sum() == np.sum(y == label)
-        assert mine["accepted"] == np.sum(decisions.accept[y == label])
-        assert mine["unfamiliar"] == np.sum(decisions.reason[y == label] == "unfamiliar")
-    with pytest.raises(InvalidInputError, match="one entry per decision"):
-        RejectionDisplay.from_decisions(decisions, y[:-1], model.classes_)
+    for group, rows in (("id", X), ("ood", ood)):
+        decisions = model.decide(rows)
+        truth = y if group == "id" else decisions.label
+        for label in model.classes_:
+            mine = frame[(frame["group"] == group) & (frame["name"] == label)].set_index("reason")
+            assert mine["count"].sum() == np.sum(truth == label)
+            assert mine["count"]["accepted"] == np.sum(decisions.accept[truth == label])
+            assert mine["count"]["unfamiliar"] == np.sum(decisions.reason[truth == label] == "unfamiliar")
+            rows_of_class = int(np.sum(truth == label))
+            assert mine["share"].sum(min_count=4) == pytest.approx(1.0 if rows_of_class else np.nan, nan_ok=True)
 
 
 def test_without_a_ratio_only_the_risk_competes(case):
     _, X, y, ood, _ = case
-    with pytest.warns(UserWarning, match="No unlabelled rows"):
+    with pytest.warns(UserWarning, match="No unlabeled rows"):
         model = POSCOD(tpr_min=0.9, random_state=0).fit(X, y)
     sample = read_sample(model, X, y, ood, None)
-    assert [rule.name for rule in rules_of(model, sample)] == ["poscod", "risk"]
-    assert rule_at("sirc", sample.calibration, 0.5, 0.9) is None
-    assert set(RiskCurveDisplay.from_sample(model, sample, tpr_min=[0.5]).columns()["rule"]) == {"poscod", "risk"}
-    PlaneDisplay.from_sample(model, sample).plot()
+    assert [rule.name for rule in rules_of(sample)] == ["poscod", "risk"]
+    assert rule_at("sirc", sample.calibration, sample.rule.problem, 0.9) is None
+    assert set(RiskCurveDisplay.from_sample(sample, tpr_min=[0.5]).columns()["rule"]) == {"poscod", "risk"}
+    PlaneDisplay.from_sample(sample).plot()
 
 
 def test_options_are_checked(made):
-    for name, option in (("curves", "value"), ("distributions", "score")):
+    for name, option in (("curves", "value"), ("distributions", "score"), ("rejections", "group")):
         with pytest.raises(InvalidInputError, match=f"{option} must be one of"):
             made[name].plot(**{option: "nothing"})

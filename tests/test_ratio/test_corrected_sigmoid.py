@@ -254,14 +254,13 @@ def test_search_on_part_of_the_rows_uses_all_for_the_fit(rng, monkeypatch):
 
 def test_search_on_part_of_a_network(rng, monkeypatch):
     """The final fit of evidence and of evidence with features, on all rows."""
-    import poscod.ratio._strong as strong
     import poscod.ratio._strong_recipe as recipe
 
     monkeypatch.setattr(recipe, "SEARCH_NUMBERS", 0)
     ident, mixture = network(rng, 1600, 1.0), join(network(rng, 1400, 1.0), network(rng, 200, 0.0))
     test_id, test_ood = network(rng, 300, 1.0), network(rng, 300, 0.0)
     for paths in (0, 3):
-        monkeypatch.setattr(strong, "PATHS", paths)
+        monkeypatch.setattr(recipe, "PATHS", paths)
         est = CorrectedSigmoid().fit(ident, mixture)
         log_id, log_ood = est.log_ratio(test_id), est.log_ratio(test_ood)
         assert np.mean(log_ood[:, None] > log_id[None]) > 0.97

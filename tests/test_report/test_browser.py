@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 
 from poscod import POSCOD
-from poscod._evaluation import evaluate_unlabeled
 from poscod.exceptions import InfeasibleProblemError
 from poscod.metrics import Interval
+from poscod.model import tally, unlabeled_evaluation_of
 from poscod.problem import ScodProblem
 from poscod.ratio import CorrectedSigmoid
-from poscod.report import render_html, summarise, write
-from poscod.report._explorer import SCALES, _embed, ranks
+from poscod.report import render, summarise, write
+from poscod.report._explorer import SCALES, _embed, rank_of
 from poscod.report._format import MISSING, fixed, percent
 from poscod.selector import tpr_threshold
 from poscod.strategies import rejection_score
@@ -50,7 +50,7 @@ READ = """() => {
     outcomes[row.dataset.group] = [...row.querySelectorAll("td")].map((cell) => cell.dataset.value);
   }
   const line = document.getElementById("line").dataset;
-  return {rows, outcomes, threshold: line.threshold, tau: line.tau, infeasible: !document.getElementById("infeasible").hidden};
+  return {rows, outcomes, threshold: line.threshold, infeasible: !document.getElementById("infeasible").hidden};
 }"""
 
 
@@ -69,24 +69,17 @@ def python_says(case: Case, alpha: float, tpr_min: float, scale: float, prior: I
 
     The OOD share of the traffic does not depend on the setting; its bootstrap is not repeated at each.
     """
-    loss = None if scale == 1.0 else scale * case.model.problem_.loss_matrix(3)
+    loss = None if scale == 1.0 else scale * case.model.rule_.problem.loss_matrix(3)
     try:
         other = case.model.at(alpha=alpha, tpr_min=tpr_min, loss=loss)
     except InfeasibleProblemError:
         return None
     result = other.evaluate(case.X, case.y, case.X_ood)
     known, traffic = other.decide(case.X), other.decide(case.X_unlabeled)
-    free = evaluate_unlabeled(
-        known.accept,
-        other.problem_.losses(case.y, known.label, 3),
-        known.log_ratio,
-        traffic.accept,
-        traffic.log_ratio,
-        alpha,
-        0.95,
-        prior,
-        loss_values=other._loss_values(),
-    )
+    values = np.unique(other.rule_.problem.loss_matrix(3))
+    losses = other.rule_.problem.losses(case.y, known.label, 3)
+    tallies = tally(known.accept, losses, values), tally(traffic.accept)
+    free = unlabeled_evaluation_of(*tallies, prior, alpha, 0.95, loss_values=values)
     return {
         "tpr": result.tpr.estimate,
         "fpr": result.fpr.estimate,
@@ -110,7 +103,6 @@ def compare(got: dict, want: dict | None, case: Case) -> None:
         return
     model = want.pop("model")
     assert float(got["threshold"]) == pytest.approx(model.threshold_, rel=1e-12)
-    assert float(got["tau"]) == pytest.approx(model.tau_, abs=1e-9)
     assert set(got["rows"]) == set(want)
     for key, value in want.items():
         number, text = got["rows"][key]
@@ -204,6 +196,18 @@ def test_start_column_stays(page, tmp_path, summary):
     assert float(start[1]) == summary["rates"]["fpr"]["estimate"]
 
 
+def test_a_rule_that_is_not_on_the_sliders_is_told_apart(page, tmp_path, case):
+    """After a budget the page says so, and its first column is the rule at which the sliders start, not the budget's."""
+    model = case.model.budget(0.5)
+    summary = summarise(model, X=case.X, y=case.y, X_ood=case.X_ood, X_unlabeled=case.X_unlabeled)
+    opened(page, summary, tmp_path)
+    assert page.is_visible("#elsewhere")
+    assert str(model.rule_) in page.inner_text("#rule")
+    start = [summary["explorer"][n]["positions"][summary["explorer"][n]["start"]] for n in ("alpha", "tpr_min")]
+    assert start == [0.3, summary["required_tpr"]]
+    compare(page.evaluate(READ), python_says(case, *start, 1.0, share_of(case)), case)
+
+
 def test_the_line_moves_in_the_picture(page, tmp_path, summary):
     opened(page, summary, tmp_path)
     picture = "document.getElementById('live').toDataURL()"
@@ -270,8 +274,8 @@ def test_pictures_have_words_and_numbers(page, tmp_path, summary):
     assert min(figures) >= 2
     assert page.evaluate("document.querySelectorAll('h1').length") == 1
     assert page.get_attribute("html", "lang") == "en"
-    unlabelled = page.evaluate("[...document.querySelectorAll('input')].filter((i) => !i.labels.length).length")
-    assert unlabelled == 0
+    unlabeled = page.evaluate("[...document.querySelectorAll('input')].filter((i) => !i.labels.length).length")
+    assert unlabeled == 0
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((n) => n.id)")
     assert len(ids) == len(set(ids))
     for link in page.evaluate("[...document.querySelectorAll('nav a')].map((a) => a.hash.slice(1))"):
@@ -322,7 +326,7 @@ def test_hostile_names_stay_text(page, tmp_path):
         X_unlabeled=traffic,
         title=HOSTILE[0],
         created=HOSTILE[1],
-        names={"model": HOSTILE[2], "id": HOSTILE[0], "unlabelled": HOSTILE[6]},
+        names={"model": HOSTILE[2], "id": HOSTILE[0], "unlabeled": HOSTILE[6]},
         columns={"id": cells},
     )
     for width in (1280, 390):
@@ -341,7 +345,7 @@ def test_hostile_names_stay_text(page, tmp_path):
 
 
 def test_policy_stops_foreign_scripts(browser, tmp_path, summary):
-    html = render_html(summary).replace(
+    html = render(summary).replace(
         "</main>", "<script>window.taken = 1</script><img src=x onerror='window.taken = 2'></main>"
     )
     target = tmp_path / "report.html"
@@ -405,13 +409,13 @@ def test_any_rows_give_the_numbers_of_the_library(page, tmp_path, case, summary)
     """The same on arrays no model would give, and on samples of one to five rows, against the library's functions alone."""
     rng = np.random.default_rng(8)
     for m, n, k in ((1, 1, 1), (2, 3, 1), (5, 4, 2), (60, 40, 30), (333, 100, 90), (1000, 700, 400)):
-        groups = {"calibration": drawn(rng, m), "id": drawn(rng, n), "ood": drawn(rng, k), "unlabelled": drawn(rng, k)}
+        groups = {"calibration": drawn(rng, m), "id": drawn(rng, n), "ood": drawn(rng, k), "unlabeled": drawn(rng, k)}
         loss = rng.choice([0.0, 1.0, 2.5], n)
         columns = {name: {"risk": g.risk, "log_ratio": g.log_ratio} for name, g in groups.items()}
         columns["id"]["loss"] = loss
         explorer = dict(summary["explorer"], groups={name: _embed(c, None) for name, c in columns.items()})
         targets = np.array(explorer["tpr_min"]["positions"])
-        explorer["rank"] = ranks(case.model, m, targets)
+        explorer["rank"] = [rank_of(m, target, None) for target in targets.tolist()]
         opened(page, dict(summary, explorer=explorer), tmp_path)
         moves = places(explorer, itertools.product((0.0, 0.3, 0.99, 1.0), (0.01, 0.5, 0.93, 1.0), (0.2, 1.0, 5.0)))
         found = page.evaluate(MOVE.replace("READ", f"({READ})"), [spots for spots, _ in moves])
@@ -421,7 +425,7 @@ def test_any_rows_give_the_numbers_of_the_library(page, tmp_path, case, summary)
             rule = tpr_threshold(score["calibration"], tpr_min)
             accept = {name: values <= rule.threshold for name, values in score.items()}
             assert float(got["threshold"]) == pytest.approx(rule.threshold, rel=1e-12)
-            for name, key in (("id", "tpr"), ("ood", "fpr"), ("unlabelled", "accepted")):
+            for name, key in (("id", "tpr"), ("ood", "fpr"), ("unlabeled", "accepted")):
                 assert float(got["rows"][key][0]) == accept[name].mean()
             mean = float(np.mean(scale * loss[accept["id"]])) if accept["id"].any() else float("nan")
             assert float(got["rows"]["selective_risk"][0]) == pytest.approx(mean, rel=1e-12, nan_ok=True)

@@ -11,7 +11,7 @@ import pytest
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.monitor import Monitor, Reference
-from poscod.report import MONITOR_FORMATS, render_monitor_html, render_monitor_markdown, write_monitor
+from poscod.report import FORMATS, render, write
 from poscod.report._format import percent
 from poscod.theory import GaussianWorld
 
@@ -42,37 +42,37 @@ def summary(monitor):
 
 
 def test_formats_say_the_same(summary, tmp_path):
-    for suffix in MONITOR_FORMATS:
-        write_monitor(summary, tmp_path / f"r{suffix}", title="Shop")
+    for suffix in FORMATS:
+        write(summary, tmp_path / f"r{suffix}", title="Shop")
         text = (tmp_path / f"r{suffix}").read_text()
         assert "PSC001" in text
         assert "2026-02-25" in text
     assert json.loads((tmp_path / "r.json").read_text()) == summary
     with pytest.raises(InvalidInputError, match=r"\.html"):
-        write_monitor(summary, tmp_path / "r.pdf")
+        write(summary, tmp_path / "r.pdf")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "r.json", "r.md"]
 
 
 def test_the_page_is_one_file_without_addresses(summary):
-    html = render_monitor_html(summary)
+    html = render(summary)
     assert not re.search(r"https?://|src=|<script|<link", html)
     assert "default-src 'none'" in html
 
 
 def test_hostile_titles_are_text(summary):
-    html = render_monitor_html(summary, title="</title><script>alert(1)</script>")
+    html = render(summary, title="</title><script>alert(1)</script>")
     assert "<script>" not in html
-    assert "<script>" not in render_monitor_markdown(summary, title="<script>alert(1)</script>")
+    assert "<script>" not in render(summary, ".md", title="<script>alert(1)</script>")
 
 
 def test_wrong_summaries_are_refused():
-    with pytest.raises(InvalidInputError, match="made by Monitor"):
-        render_monitor_markdown({"windows": []})
+    with pytest.raises(InvalidInputError, match=r"Monitor\.summary"):
+        render({"windows": []}, ".md")
 
 
 def test_an_empty_monitor_has_a_page(monitor):
     empty = Monitor(monitor.reference).summary()
-    html = render_monitor_html(empty)
+    html = render(empty)
     assert "No decisions have been counted yet." in html
     assert "<svg" not in html
 
@@ -80,13 +80,13 @@ def test_an_empty_monitor_has_a_page(monitor):
 def test_one_window_and_numbered_windows_have_a_page(monitor, model):
     rows, _ = WORLD.sample_mixture(30, 0.1, random_state=0)
     one = Monitor(monitor.reference, window=100).update(model.decide(rows))
-    html = render_monitor_html(one.summary())
+    html = render(one.summary())
     assert html.count('<svg viewBox="0 0 960') == 2
     assert "NaN" not in re.sub(r">NaN<", "", html)
 
 
 def test_the_page_in_a_browser(page, summary, tmp_path):
-    write_monitor(summary, tmp_path / "monitor.html", title="Shop <b>")
+    write(summary, tmp_path / "monitor.html", title="Shop <b>")
     page.goto((tmp_path / "monitor.html").as_uri())
     assert page.title() == "Shop <b>"
     rows = page.locator("#windows tbody tr")
@@ -114,15 +114,15 @@ def test_the_page_in_a_browser(page, summary, tmp_path):
 
 def test_the_short_version_names_the_worst_also_when_it_is_over(summary):
     (alarm,) = [f for f in summary["findings"] if f["code"] == "PSC001"]
-    assert f"<p>{alarm['sentence']}</p>" in render_monitor_html(summary).split('id="findings"')[0]
+    assert f"<p>{alarm['sentence']}</p>" in render(summary).split('id="findings"')[0]
     over = {**summary, "findings": [{**alarm, "active": False, "severity": "info", "sentence": "It was bad."}]}
-    assert "It was bad." in render_monitor_html(over).split('id="findings"')[0]
-    assert "No alarm" in render_monitor_html({**summary, "findings": []}).split('id="findings"')[0]
+    assert "It was bad." in render(over).split('id="findings"')[0]
+    assert "No alarm" in render({**summary, "findings": []}).split('id="findings"')[0]
 
 
 def test_markdown_holds_whole_sentences_and_what_they_mean(summary):
     assert summary["findings"]
-    text = render_monitor_markdown(summary)
+    text = render(summary, ".md")
     for finding in summary["findings"]:
         assert finding["sentence"] in text.replace("\\", "").replace("&gt;", ">")
         assert finding["meaning"] in text

@@ -14,17 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poscod import POSCOD, Activations
-from poscod.estimator import NoUnlabeledDataWarning
 from poscod.exceptions import InvalidInputError
+from poscod.model import NoUnlabeledDataWarning
 from poscod.ratio import CorrectedSigmoid
-from poscod.report import FORMATS, render_html, render_json, render_markdown, summarise, write
-from poscod.report._charts import Axis, frame, path
-from poscod.report._format import fixed, interval, percent
-from poscod.report._render import markdown_text
+from poscod.report import FORMATS, render, summarise, write
+from poscod.report._charts import Axis, frame, series
+from poscod.report._format import fixed, interval, markdown_text, percent
 from poscod.report._words import headline, ratio_words, risk_words
 from test_report._cases import fitted
 
-TEMPLATES = {"report.html.j2", "charts.html.j2", "report.md.j2", "report.css", "explorer.js"}
+TEMPLATES = {"report.html.j2", "charts.html.j2", "report.md.j2", "page.html.j2", "page.css", "explorer.js"}
 
 
 def test_templates_are_part_of_the_package():
@@ -32,7 +31,7 @@ def test_templates_are_part_of_the_package():
 
 
 def test_page_needs_nothing_from_outside(summary):
-    html = render_html(summary)
+    html = render(summary)
     assert not re.search(r"https?:/|url\(|@import|<link|<iframe|<img|<object|src=", html)
     assert set(re.findall(r'href="(.)', html)) == {"#"}
     assert html.startswith("<!doctype html>")
@@ -41,7 +40,7 @@ def test_page_needs_nothing_from_outside(summary):
 
 
 def test_policy_allows_exactly_what_is_there(summary):
-    html = render_html(summary)
+    html = render(summary)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html).group(1)
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
@@ -54,8 +53,8 @@ def test_policy_allows_exactly_what_is_there(summary):
 
 
 def test_same_numbers_in_all_forms(summary):
-    html, markdown = render_html(summary), render_markdown(summary)
-    assert json.loads(render_json(summary)) == summary
+    html, markdown = render(summary), render(summary, ".md")
+    assert json.loads(render(summary, ".json")) == summary
     for rule in summary["rules"]:
         for text in (percent(rule["tpr"]["estimate"]), interval(rule["fpr"])):
             assert text in html
@@ -65,22 +64,22 @@ def test_same_numbers_in_all_forms(summary):
 
 
 def test_a_summary_that_was_json_renders_the_same(summary):
-    again = json.loads(render_json(summary))
-    assert render_html(again) == render_html(summary)
-    assert render_markdown(again) == render_markdown(summary)
+    again = json.loads(render(summary, ".json"))
+    assert render(again) == render(summary)
+    assert render(again, ".md") == render(summary, ".md")
 
 
-@pytest.mark.parametrize("missing", ["all", "ood", "unlabelled", "explorer"])
+@pytest.mark.parametrize("missing", ["all", "ood", "unlabeled", "explorer"])
 def test_pages_with_fewer_tables(case, missing):
     found = summarise(
         case.model,
         X=case.X,
         y=case.y,
         X_ood=None if missing in ("all", "ood") else case.X_ood,
-        X_unlabeled=None if missing in ("all", "unlabelled") else case.X_unlabeled,
+        X_unlabeled=None if missing in ("all", "unlabeled") else case.X_unlabeled,
         explorer=missing != "explorer",
     )
-    html, markdown = render_html(found), render_markdown(found)
+    html, markdown = render(found), render(found, ".md")
     assert ("explorer-data" in html) == (missing != "explorer")
     assert ("slip through" in markdown) == (missing != "all")
     assert "None" not in re.sub(r"<script.*?</script>", "", html, flags=re.S)
@@ -91,10 +90,10 @@ def test_pages_with_fewer_tables(case, missing):
 @pytest.mark.parametrize("name", ["guaranteed", "matrix", "ties", "steep"])
 def test_pages_of_other_models(name):
     found = fitted(name).summary(explorer=False)
-    text = render_markdown(found)
-    assert ("guaranteed with probability 90 %" in text) == (name == "guaranteed")
+    text = render(found, ".md")
+    assert ("with probability 90 % over" in text) == (name == "guaranteed")
     assert ("costs" in headline(found)[1]) == (name == "matrix")
-    assert "matrix" in render_html(found) or name != "matrix"
+    assert "matrix" in render(found) or name != "matrix"
 
 
 def test_headline_is_plain(summary):
@@ -109,7 +108,7 @@ def test_headline_is_plain(summary):
 
 
 def test_words_of_checks(summary):
-    assert ratio_words(None)[0].startswith("No unlabelled rows")
+    assert ratio_words(None)[0].startswith("No unlabeled rows")
     found = dict(summary["ratio"], diagnosis=dict(summary["ratio"]["diagnosis"], findings=["few_ood_rows"]))
     assert "fewer than 30" in ratio_words(found)[-1]
     off = dict(summary["reliability"], mean_risk=0.1, mean_loss=0.3, p_value=1e-9)
@@ -119,10 +118,10 @@ def test_words_of_checks(summary):
 
 
 def test_files_appear_whole_or_not_at_all(tmp_path, summary):
-    for extension, render in FORMATS.items():
+    for extension in FORMATS:
         target = tmp_path / f"report{extension.upper()}"
         write(summary, target)
-        assert target.read_text(encoding="utf-8") == render(summary)
+        assert target.read_text(encoding="utf-8") == render(summary, extension)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(
         InvalidInputError, match=r"extension of a report must be one of '\.html', '\.json', '\.md', got '\.pdf'"
@@ -159,9 +158,13 @@ def test_ticks_lie_on_the_axis(low, width):
 
 
 def test_paths_break_where_values_are_missing():
-    chart = frame(0.0, 1.0, 0.0, 1.0, "x", "y")
-    assert path(chart, [0.0, 0.5, 1.0], [0.0, None, 1.0]).count("M") == 2
-    assert frame(1.0, 1.0, 2.0, 2.0, "x", "y")["x"]["ticks"]
+    chart = frame((0.0, 1.0), (0.0, 1.0), ("x", "y"))
+    at = [{"x": x, "estimate": y, "low": y, "high": 1.0} for x, y in ((0.0, 0.1), (0.2, 0.3), (0.5, None), (1.0, 0.7))]
+    series(chart, "poscod", at, "a")
+    assert [line["class"] for line in chart["lines"]] == ["poscod", "poscod whisker", "poscod"]
+    assert [line["d"].count("L") for line in chart["lines"]] == [1, 0, 0]
+    assert len(chart["bands"]) == 2
+    assert frame((1.0, 1.0), (2.0, 2.0), ("x", "y"))["x"]["ticks"]
 
 
 def network(n, seed, shift=0.0, classes=3):
@@ -196,13 +199,13 @@ def odd(case, name):
 def test_odd_models_and_rows(case, name):
     model, rows = odd(case, name)
     found = summarise(model, **rows)
-    markdown, html = render_markdown(found), render_html(found)
+    markdown, html = render(found, ".md"), render(found)
     for text in (markdown, re.sub(r"<(script|style).*?</\1>", "", html, flags=re.S)):
         assert not re.search(r"\b(None|nan|NaN|inf)\b", text)
-    json.loads(render_json(found))
+    json.loads(render(found, ".json"))
     want = model.evaluate(rows["X"], rows["y"], rows["X_ood"])
     assert found["rates"]["risk"]["estimate"] == pytest.approx(want.risk.estimate)
-    assert ("infinite (g alone)" in markdown) == (name == "alpha 1")
+    assert ("Accept where g &lt;=" in markdown) == (name == "alpha 1")
     if name in ("no ratio", "one row"):
         assert "cannot be said" in markdown
 
@@ -216,16 +219,16 @@ def test_points_at_infinity_are_drawn_at_the_edge(case):
 
 def test_lines_that_break_off_are_explained():
     rare = fitted("rare")
-    for ood, unlabelled in ((None, rare.X_unlabeled), (rare.X_ood, rare.X_unlabeled), (None, None)):
-        found = summarise(rare.model, X=rare.X, y=rare.y, X_ood=ood, X_unlabeled=unlabelled, explorer=False)
-        free = ood is None and unlabelled is not None
-        assert ('id="breaks"' in render_html(found)) == free
+    for ood, unlabeled in ((None, rare.X_unlabeled), (rare.X_ood, rare.X_unlabeled), (None, None)):
+        found = summarise(rare.model, X=rare.X, y=rare.y, X_ood=ood, X_unlabeled=unlabeled, explorer=False)
+        free = ood is None and unlabeled is not None
+        assert ('id="breaks"' in render(found)) == free
         assert not free or None in found["curves"]["risk"]
 
 
 def test_numbers_of_an_axis_do_not_lie_under_its_title():
     for top in (1.0, 0.2, 0.012, 0.0004):
-        chart = frame(0.0, 1.0, 0.0, top, "x", "y")
+        chart = frame((0.0, 1.0), (0.0, top), ("x", "y"))
         widest = max(len(tick["label"]) for tick in chart["y"]["ticks"])
         # The title takes 4 to 17 of the left margin, a digit at most 7.5 and the gap to the frame 7.
         assert chart["box"]["left"] - 7 - 7.5 * widest >= 17

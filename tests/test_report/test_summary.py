@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import copy
 import inspect
 import json
 import re
+from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pandas as pd
@@ -13,10 +16,10 @@ import pytest
 
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.problem import BoundedProblem
+from poscod.problem import BoundedProblem, CostProblem, ScodProblem
 from poscod.ratio import _diagnose
-from poscod.report import SCHEMA, summarise
-from poscod.report._explorer import SCALES, floors, ranks, tpr_positions
+from poscod.report import render, summarise
+from poscod.report._explorer import SCALES, TARGETS, floors, rank_of
 from poscod.report._words import FINDINGS
 from poscod.risk import reliability
 from poscod.selector import guaranteed_threshold, tpr_threshold
@@ -35,8 +38,8 @@ def plain_only(value):
     return value is None or type(value) in (str, bool, int, float)
 
 
-def test_keys_are_the_schema_and_values_are_plain(summary):
-    assert list(summary) == list(SCHEMA)
+def test_keys_are_documented_and_values_are_plain(summary):
+    assert list(summary) == re.findall(r"^ *\* (\w+): ", summarise.__doc__, re.M)
     assert plain_only(summary)
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
 
@@ -65,15 +68,15 @@ def test_rules_share_the_required_tpr(case, summary):
 
 def test_what_was_fitted(case, summary):
     model = summary["model"]
-    assert (model["alpha"], model["tpr_min"], model["threshold_kind"]) == (0.3, 0.85, "empirical")
-    assert (model["beta"], model["threshold"]) == (case.model.beta_, case.model.threshold_)
+    assert summary["rule"] == case.model.rule_.to_dict()
+    assert (summary["alpha"], summary["required_tpr"], model["held_out"]) == (0.3, 0.85, True)
     assert "LogisticRegression" in model["classifier"]
     assert model["ratio"] == "CorrectedSigmoid"
     assert summary["rows"] == {
         "calibration": len(case.model.calibration_.codes),
         "id": 500,
         "ood": 220,
-        "unlabelled": 360,
+        "unlabeled": 360,
     }
     assert summary["created"] == "2026-01-02"
     assert summary["classes"] == ["0", "1", "2"]
@@ -91,15 +94,26 @@ def test_verdict_compares_the_interval_with_the_promise(case, accepted, n, verdi
     yes, no = np.flatnonzero(decisions.accept)[0], np.flatnonzero(~decisions.accept)[0]
     chosen = np.repeat([yes, no], [accepted, n - accepted])
     found = summarise(case.model, X=case.X[chosen], y=case.y[chosen], explorer=False)["promise"]
-    assert (found["verdict"], found["tpr"]["estimate"]) == (verdict, accepted / n)
-    assert not found["guaranteed"]
+    assert (found["verdict"], found["measured"]["estimate"]) == (verdict, accepted / n)
+    assert (found["quantity"], found["bound"], found["confidence"]) == ("tpr", 0.85, None)
 
 
 def test_guaranteed_promise_states_its_confidence():
-    found = fitted("guaranteed").summary(explorer=False)
-    assert found["promise"]["guaranteed"]
-    assert found["promise"]["confidence"] == pytest.approx(0.9)
-    assert found["model"]["delta"] == 0.1
+    found = fitted("guaranteed").summary(explorer=False)["promise"]
+    assert (found["quantity"], found["bound"], found["confidence"]) == ("tpr", 0.8, pytest.approx(0.9))
+
+
+def test_a_promised_risk_is_judged_as_a_risk():
+    """The bound of a risk is an upper one: held where the whole interval lies below it."""
+    case = fitted("guaranteed")
+    for risk_max, mistakes, verdict in ((0.2, 0, "held"), (0.2, 200, "open"), (0.2, 400, "missed")):
+        model = case.model.control_risk(risk_max)
+        decisions = model.decide(case.X)
+        right, wrong = (np.flatnonzero(decisions.accept & ((decisions.label == case.y) == k))[0] for k in (True, False))
+        chosen = np.repeat([right, wrong], [1000 - mistakes, mistakes])
+        found = summarise(model, X=case.X[chosen], y=case.y[chosen], explorer=False)["promise"]
+        assert (found["quantity"], found["verdict"]) == ("selective_risk", verdict)
+        assert found["measured"]["estimate"] == mistakes / 1000
 
 
 def test_thresholds_that_promise_no_tpr(case):
@@ -107,12 +121,13 @@ def test_thresholds_that_promise_no_tpr(case):
     moved = case.model.budget(0.4)
     found = Case(moved, case.X, case.y, case.X_ood).summary(explorer=False)
     assert found["promise"]["verdict"] == "none"
-    arrays = moved._arrays(moved.problem_)
-    score = arrays.risk + moved.beta_ * np.exp(arrays.log_ratio)
-    assert found["promise"]["tpr_min"] == np.mean(score <= moved.threshold_)
-    bounded = case.model.at(problem=BoundedProblem(tpr_min=0.8, fpr_max=0.05))
+    assert found["promise"]["quantity"] is None
+    known = moved.calibration_.known("zero_one")
+    score = known.risk + moved.beta_ * np.exp(known.log_ratio)
+    assert found["required_tpr"] == np.mean(score <= moved.threshold_)
+    bounded = case.model.with_rule(BoundedProblem(tpr_min=0.8, fpr_max=0.05))
     found = Case(bounded, case.X, case.y, case.X_ood).summary()
-    assert (found["model"]["problem"], found["promise"]["tpr_min"]) == ("BoundedProblem", 0.8)
+    assert (found["rule"]["problem"]["kind"], found["required_tpr"]) == ("BoundedProblem", 0.8)
     assert found["promise"]["verdict"] != "none"
 
 
@@ -133,7 +148,7 @@ def test_rejections_and_examples(case, summary):
                 assert decisions.accept[i]
                 assert decisions.label[i] != case.y[i]
     kinds = {(e["group"], e["reason"]) for e in summary["examples"]}
-    assert {("id", "accepted, but wrong"), ("ood", "unfamiliar"), ("unlabelled", "unfamiliar")} <= kinds
+    assert {("id", "accepted, but wrong"), ("ood", "unfamiliar"), ("unlabeled", "unfamiliar")} <= kinds
 
 
 def test_example_rows_show_the_users_columns(case):
@@ -175,7 +190,7 @@ def test_without_ood_and_traffic(case):
 
 
 def test_without_a_ratio(case):
-    with pytest.warns(UserWarning, match="No unlabelled rows"):
+    with pytest.warns(UserWarning, match="No unlabeled rows"):
         model = POSCOD(tpr_min=0.9, random_state=0).fit(case.X, case.y)
     found = Case(model, case.X, case.y, case.X_ood).summary()
     assert found["ratio"] is None
@@ -216,22 +231,17 @@ def test_explorer_can_be_thinned_or_left_out(case):
 
 
 @pytest.mark.parametrize("m", [1, 7, 60, 100, 333, 1000])
-def test_ranks_are_those_of_the_thresholds(case, m):
+def test_ranks_are_those_of_the_thresholds(m):
     """The k-th smallest of 0, 1, ..., m - 1 is k - 1: the threshold itself says which rank Python takes."""
-    targets = tpr_positions()
     places = np.arange(float(m))
-    got = ranks(case.model, m, targets)
-    assert got == [tpr_threshold(places, t).threshold + 1 for t in targets.tolist()]
-    promised = ranks(fitted_guaranteed(), m, targets)
-    for rank, t in zip(promised, targets.tolist(), strict=True):
+    got = [rank_of(m, t, None) for t in TARGETS.tolist()]
+    assert got == [tpr_threshold(places, t).threshold + 1 for t in TARGETS.tolist()]
+    for t in TARGETS.tolist():
+        rank = rank_of(m, t, 0.1)
         if rank is None:
             assert t == 1.0 or t**m > 0.1
         else:
             assert rank == guaranteed_threshold(places, t, delta=0.1).threshold + 1
-
-
-def fitted_guaranteed():
-    return POSCOD(threshold="guaranteed", delta=0.1)
 
 
 def test_floors_reach_the_weight():
@@ -256,12 +266,57 @@ def test_bad_options_are_refused(case, options, message):
         case.summary(**options)
 
 
-def test_rules_that_are_not_on_the_sliders_have_no_explorer(case):
-    budget = case.model.budget(0.5)
-    assert case.summary()["explorer"] is not None
-    assert summarise(budget, X=case.X, y=case.y, X_ood=case.X_ood)["explorer"] is None
+ELSEWHERE = {
+    "budget": lambda m: m.budget(0.5),
+    "risk": lambda m: m.control_risk(0.3),
+    "costs": lambda m: m.with_rule(CostProblem(accept_ood=1.0, reject_id=0.3)),
+    "bounded": lambda m: m.with_rule(BoundedProblem(tpr_min=0.8, fpr_max=0.05)),
+}
+
+
+def starts(explorer):
+    return tuple(explorer[name]["positions"][explorer[name]["start"]] for name in ("alpha", "tpr_min", "scale"))
+
+
+def test_the_sliders_start_at_the_rule(case):
+    """Also after the problem was changed: not at the parameters of the first fit."""
+    assert starts(case.summary()["explorer"]) == (0.3, 0.85, 1.0)
+    moved = case.model.with_rule(ScodProblem(0.2, 0.8))
+    for model in (moved, moved.at(alpha=0.37), case.model.at(alpha=0.37, tpr_min=0.8)):
+        found = summarise(model, X=case.X, y=case.y, X_ood=case.X_ood)
+        assert found["explorer"]["own"]
+        assert starts(found["explorer"]) == (model.rule_.problem.alpha, 0.8, 1.0)
+        assert (found["alpha"], found["required_tpr"]) == (model.rule_.problem.alpha, 0.8)
+        assert 'id="elsewhere"' not in render(found)
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_rules_that_are_not_on_the_sliders_say_so(case, name):
+    model = ELSEWHERE[name](case.model)
+    found = summarise(model, X=case.X, y=case.y, X_ood=case.X_ood)
+    assert not found["explorer"]["own"]
+    assert starts(found["explorer"]) == (model.rule_.problem.alpha, found["required_tpr"], 1.0)
+    html = render(found)
+    assert 'id="elsewhere">The sliders do not start at this model' in html
+    for text in (html, render(found, ".md").replace("\\", "")):
+        assert unescape(text).count(str(model.rule_)) >= 1
+
+
+def test_a_model_of_which_not_all_rows_are_kept_is_not_on_the_sliders(case):
+    """As on a cluster: the threshold comes from more rows than the page has."""
+    model = copy.copy(case.model)
+    model.rule_ = replace(model.rule_, rows=10 * model.rule_.rows)
+    assert not summarise(model, X=case.X, y=case.y)["explorer"]["own"]
+
+
+def test_a_guarantee_for_several_rules_is_not_on_the_sliders():
+    """Its threshold is looser than that of the one rule which the sliders show."""
+    case = fitted("guaranteed")
+    for rules in (1, 4):
+        model = case.model.at(tpr_min=0.7, rules=rules)
+        assert summarise(model, X=case.X, y=case.y)["explorer"]["own"] == (rules == 1)
 
 
 def test_empty_tables_are_refused(case):
-    with pytest.raises(InvalidInputError, match="The ood rows must hold at least one row"):
+    with pytest.raises(InvalidInputError, match="X_ood must hold at least one row"):
         summarise(case.model, X=case.X, y=case.y, X_ood=case.X_ood[:0])

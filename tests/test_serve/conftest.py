@@ -17,9 +17,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from poscod import POSCOD, Activations
+from poscod.model import Schema
 from poscod.ratio import CorrectedSigmoid
 from poscod.serve import Settings, create_app
-from poscod.serve._run import bind, make_server
+from poscod.serve._run import bind
+from poscod.serve._server import Server
 from poscod.theory import GaussianWorld
 
 WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
@@ -70,10 +72,7 @@ def named_file(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def shell_file(folder: Path, model_file: Path) -> Path:
     """As `poscod fit` leaves it: named columns of numbers, but no frame."""
-    model = POSCOD.load(model_file)
-    record = {"features": ["width", "height"], "logits": [], "probabilities": False, "table": False, "classes": [], "n_features": 2, "n_logits": 0}  # fmt: skip
-    model.columns_ = record
-    model.save(folder / "shell.poscod")
+    POSCOD.load(model_file).with_schema(Schema(("width", "height"), n_features=2)).save(folder / "shell.poscod")
     return folder / "shell.poscod"
 
 
@@ -99,7 +98,7 @@ class Running:
         self.port = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         started = threading.Event()
-        self._server = make_server(self.app, settings, started.set)
+        self._server = Server(self.app, started.set)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()
         assert started.wait(SECONDS)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from poscod import POSCOD, Activations
-from poscod.serve._model import Inputs
-from poscod.serve._rows import Rows, first_gap
+from poscod.model import NoUnlabeledDataWarning, Schema
+from poscod.serve._rows import Batch, first_gap
 
 ROWS = [[0.0, 0.1], [3.0, 0.5], [1.5, 4.5], [1.4, 0.0], [50.0, -900.0]]
 ARROW, NPY = "application/vnd.apache.arrow.stream", "application/x-npy"
@@ -100,14 +100,16 @@ def test_named_features_and_text_labels(serve, named_file):
     ):
         assert running.client.post("/v1/decide", json=bad).status_code == 422, bad
     for bad, sentence in (
-        ({"records": [{"width": 1, "height": 2}, {"width": 1}]}, "The column 'height' is missing in row 2 of records; the model needs 2 columns."),
-        ({"records": [{"width": 1, "height": 2, "day": 3, "id": 4}]}, "The columns 'day', 'id' are no feature of the model in row 1 of records: leave out what is no feature."),
-        ({"records": [[1, 2]]}, "Each of records must be an object, got a list in row 1."),
-        ({"columns": {"width": [1], "height": [2]} | {f"x{i}": [0] for i in range(7)}}, "The columns 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more are no feature of the model: leave out what is no feature."),
-        ({"records": [{"width": 1, "height": 2}, {"width": 1, "height": None}]}, "The model refuses these rows: Input X contains NaN (row 2, column 'height')."),
+        ({"records": [{"width": 1, "height": 2}, {"width": 1}]}, "Row 2 of records lacks the column 'height' that the model reads."),
+        ({"records": [{"width": 1, "height": 2, "day": 3, "id": 4}]}, "Row 1 of records holds 'day', 'id', which the model does not read: leave that out."),
+        ({"records": [[1, 2]]}, "Row 1 of records must be an object."),
+        ({"rows": [[1, 2], [1]]}, "Row 2 of rows must be a list of 2 values."),
+        ({"columns": {"width": [1], "height": [2]} | {f"x{i}": [0] for i in range(7)}}, "The body holds 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more, which the model does not read: leave that out."),
+        ({"records": [{"width": 1, "height": 2}, {"width": 1, "height": None}]}, "The model refuses these rows: Input X contains NaN (a value is missing or not finite: row 2, column 'height')."),
+        ({"activations": {"logits": [[1, 2]]}}, "The JSON must hold rows or columns or records, one of them, and possibly ids, got 'activations'."),
     ):  # fmt: skip
         assert running.client.post("/v1/decide", json=bad).json()["error"] == sentence
-    assert running.client.get("/v1/model").json()["inputs"]["names"] == ["width", "height"]
+    assert running.client.get("/v1/model").json()["inputs"]["features"] == ["width", "height"]
 
 
 def test_network_activations(serve, network_file):
@@ -134,7 +136,7 @@ def test_infinite_numbers_are_the_largest_double(serve, folder):
 
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 2)), np.tile([True, False], 150)
-    with pytest.warns(UserWarning, match="unlabelled"):
+    with pytest.warns(NoUnlabeledDataWarning):
         model = POSCOD(LogisticRegression(), random_state=0).fit(X, y)  # no traffic: log g = -inf
     model.save(folder / "risk-only.poscod")
     running = serve(folder / "risk-only.poscod")
@@ -144,10 +146,10 @@ def test_infinite_numbers_are_the_largest_double(serve, folder):
     assert decisions["label"][0] in (True, False)
     assert isinstance(decisions["label"][0], bool)
     rule = running.client.get("/v1/at", params={"alpha": 1}).json()
-    assert rule["beta"] == np.finfo(float).max
+    assert rule["rule"]["slope"] == np.finfo(float).max
     card = running.client.get("/v1/model").json()
     assert card["calibration"]["fpr"] is None
-    assert card["ood_share_at_fit"] == 0
+    assert card["ood_prior"] == 0
 
 
 def test_concurrent_requests_are_decided_together_and_get_their_own_answers(server, model_file):
@@ -189,17 +191,16 @@ def test_a_failing_joint_call_refuses_only_the_guilty(serve, model_file):
     holder.current.model.decide = fragile
     import asyncio
 
-    from poscod.serve._rows import Rows
     from poscod.serve._service import Question
 
     async def ask() -> list:
-        jobs = [
-            running.service.job(Question(holder.current, "r", False, Rows({"rows": np.array([[float(first), 0.0]])})))
+        questions = [
+            Question(holder.current, Batch({"rows": np.array([[float(first), 0.0]])}), "r", False)
             for first in (1, 13, 2)
         ]
         with engine._ready:  # all three wait before the thread looks
-            tasks = [asyncio.ensure_future(engine.compute(job)) for job in jobs]
-            engine._jobs.extend(())
+            until = asyncio.get_running_loop().time() + 60
+            tasks = [asyncio.ensure_future(running.service.decide(question, until)) for question in questions]
             await asyncio.sleep(0)
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -209,11 +210,6 @@ def test_a_failing_joint_call_refuses_only_the_guilty(serve, model_file):
     assert [isinstance(answer, bytes) for answer in answers] == [True, False, True]
     assert answers[1].status == 422
     assert "thirteen" in answers[1].sentence
-
-
-def record(**parts) -> dict:
-    """What `poscod fit` leaves in a model file about the columns it has read."""
-    return {"features": [], "logits": [], "probabilities": False, "table": False, "classes": [], "n_features": 0, "n_logits": 0, **parts}  # fmt: skip
 
 
 def test_a_table_model_of_the_shell_knows_its_columns(serve, shell_file):
@@ -237,7 +233,9 @@ def test_a_table_model_of_the_shell_knows_its_columns(serve, shell_file):
         for path in ("/v1/decide", "/v1/at"):
             answer = running.client.post(path, json=bad)
             assert answer.status_code == 422, (path, bad, answer.text)
-    example = running.app.openapi()["paths"]["/v1/decide"]["post"]["requestBody"]["content"]["application/json"]
+    example = running.client.get("/openapi.json").json()["paths"]["/v1/decide"]["post"]["requestBody"]["content"][
+        "application/json"
+    ]
     assert len(example["schema"]["oneOf"]) == 3
 
 
@@ -258,9 +256,8 @@ def test_an_outside_classifier_of_the_shell_with_probabilities_and_names(serve, 
     y = (rng.random(400) < known[1][:, 1]).astype(int)
     model = POSCOD(ratio=CorrectedSigmoid("paper", l2=1e-3), reject_label="ask", random_state=0)
     model.fit(activations(*known), y, X_unlabeled=activations(*traffic))
-    model.columns_ = record(
-        features=["u", "v"], logits=["p_no", "p_yes"], probabilities=True, table=True, classes=["no", "yes"], n_features=2, n_logits=2
-    )  # fmt: skip
+    schema = Schema(("u", "v"), ("p_no", "p_yes"), probabilities=True, table=True, classes=("no", "yes"), n_features=2, n_logits=2)  # fmt: skip
+    model = model.with_schema(schema)
     model.save(folder / "outside.poscod")
     running = serve(folder / "outside.poscod", log=f"sqlite:///{folder}/outside.db")
     X, p = rows(6)
@@ -289,9 +286,10 @@ def test_an_outside_classifier_of_the_shell_with_probabilities_and_names(serve, 
 
 def test_a_gap_is_told_with_row_and_column(server):
     answer = server.decide([[0.0, 1.0], [0.0, None]])
-    assert answer.json()["error"] == "The model refuses these rows: Input X contains NaN (row 2, column 2 of rows)."
-    rows = Rows({"features": np.zeros((3, 2)), "logits": np.array([[0.0, 1.0], [0.0, 1.0], [np.inf, 1.0]])})
-    assert first_gap(rows, Inputs("network", 2, ("a", "b"), 2, ("cat", "dog"))) == "row 3, column 'cat'"
-    texts = Rows({"a": np.zeros(2), "b": np.array(["x", None], dtype=object)})
-    assert first_gap(texts, Inputs("table", 2, ("a", "b"))) == "row 2, column 'b'"
-    assert first_gap(Rows({"rows": np.zeros((2, 2))}), Inputs("table", 2)) == ""
+    sentence = "The model refuses these rows: Input X contains NaN (a value is missing or not finite: row 2, column 2 of rows)."
+    assert answer.json()["error"] == sentence
+    rows = Batch({"features": np.zeros((3, 2)), "logits": np.array([[0.0, 1.0], [0.0, 1.0], [np.inf, 1.0]])})
+    assert first_gap(rows, Schema(("a", "b"), ("cat", "dog"), n_features=2, n_logits=2)) == "row 3, column 'cat'"
+    texts = Batch({"a": np.zeros(2), "b": np.array(["x", None], dtype=object)}, named=True)
+    assert first_gap(texts, Schema(("a", "b"), n_features=2, frame=True)) == "row 2, column 'b'"
+    assert first_gap(Batch({"rows": np.zeros((2, 2))}), Schema(n_features=2)) == ""

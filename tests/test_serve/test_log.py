@@ -76,8 +76,10 @@ def test_what_is_answered_is_logged(serve, model_file, tmp_path, kind):
 class Stuck:
     """A sink that waits, fails or works as it is told."""
 
+    batch_rows, seconds = 5_000, 0.1
+
     def __init__(self) -> None:
-        self.go, self.fail, self.rows, self.attempts, self.held = threading.Event(), False, [], 0, 0
+        self.go, self.fail, self.rows, self.attempts = threading.Event(), False, [], 0
 
     def write(self, columns) -> None:
         self.attempts += 1
@@ -86,9 +88,6 @@ class Stuck:
             raise ConnectionError("gone")
         self.rows += list(zip(columns["request_id"], columns["number"], strict=True))
 
-    def tick(self) -> None:
-        pass
-
     def close(self) -> None:
         pass
 
@@ -96,9 +95,10 @@ class Stuck:
 def test_a_full_queue_drops_and_counts(eventually, capfd):
     sink = Stuck()
     log = DecisionLog(sink, max_rows=10)
-    log.put([entry(6, "first")])
+    log.add(entry(6, "first"))
     eventually(lambda: sink.attempts == 1)
-    log.put([entry(3, "second"), entry(5, "third"), entry(1, "fourth")])  # 5 rows have no room, 1 has
+    for item in (entry(3, "second"), entry(5, "third"), entry(1, "fourth")):  # 5 rows have no room, 1 has
+        log.add(item)
     assert (log.waiting, log.dropped) == (10, 5)
     sink.go.set()
     log.close(30)
@@ -113,7 +113,7 @@ def test_a_failing_sink_is_tried_again_and_nothing_is_written_twice(eventually, 
     sink.go.set()
     sink.fail = True
     log = DecisionLog(sink, max_rows=100)
-    log.put([entry(4)])
+    log.add(entry(4))
     eventually(lambda: sink.attempts >= 2)
     assert log.error == "ConnectionError"
     assert log.written == 0
@@ -122,7 +122,7 @@ def test_a_failing_sink_is_tried_again_and_nothing_is_written_twice(eventually, 
     assert log.error is None
     assert len(sink.rows) == 4
     sink.fail = True
-    log.put([entry(3)])
+    log.add(entry(3))
     log.close(0.5)
     assert (log.written, log.dropped) == (4, 3)  # the end does not wait for ever
     lines = capfd.readouterr().err
@@ -148,47 +148,48 @@ def test_storing_the_same_rows_twice_stores_them_once(tmp_path):
     sink.close()
 
 
-def test_parquet_files_rotate_and_a_failed_write_is_not_lost(tmp_path):
-    sink = ParquetSink(tmp_path / "d", rotate_rows=3, rotate_seconds=1e9)
-    one = {name: ["x"] for name in COLUMNS} | {"id": [None], "time": [__import__("datetime").datetime(2026, 1, 2)]}
-    for number in range(7):
-        sink.write({**one, "number": [number]})
-    assert len(list((tmp_path / "d").iterdir())) == 2
-    sink.write({**one, "number": [7]})
+def test_parquet_files_are_whole_and_a_failed_write_is_not_lost(tmp_path, eventually, capfd):
+    log = DecisionLog(ParquetSink(tmp_path / "d", batch_rows=3, seconds=1e9), max_rows=100)
+    log.add(entry(2))
+    assert (log.written, log.waiting) == (0, 2)  # it waits for company
+    log.add(entry(2))
+    eventually(lambda: log.written == 4)
+    assert len(list((tmp_path / "d").iterdir())) == 1
     shutil.rmtree(tmp_path / "d")
-    with pytest.raises(OSError, match="No such file"):
-        sink.write({**one, "number": [8]})
-    (tmp_path / "d").mkdir()
-    sink.write({**one, "number": [8]})  # the writer brings it again
-    sink.close()
-    assert parquet.read_table(tmp_path / "d")["number"].to_pylist() == [6, 7, 8]
-
-
-def test_written_is_what_is_in_a_file(tmp_path, eventually):
-    log = DecisionLog(ParquetSink(tmp_path / "d", rotate_rows=5, rotate_seconds=1e9), max_rows=5)
-    for sent, written, waiting in ((2, 0, 2), (2, 0, 4), (3, 7, 0), (2, 7, 2)):
-        log.put([entry(sent)])
-        eventually(lambda: log._queued == 0)  # the sink has it
-        assert (log.written, log.waiting, log.dropped) == (written, waiting, 0)
-    assert parquet.read_table(tmp_path / "d").num_rows == 7
-    shutil.rmtree(tmp_path / "d")
-    log.put([entry(1)])
-    log.close(0.5)
-    assert (log.written, log.waiting, log.dropped) == (7, 0, 3)  # three rows are nowhere
-
-
-def test_a_file_that_cannot_be_written_stays_an_error_while_rows_come(tmp_path, eventually, capfd):
-    log = DecisionLog(ParquetSink(tmp_path / "d", rotate_seconds=0.0), max_rows=100)
-    shutil.rmtree(tmp_path / "d")
-    for rows in (2, 5):  # the second batch is taken, which is no success
-        log.put([entry(2 if rows == 2 else 3)])
-        eventually(lambda rows=rows: log._held == rows and log.error is not None)
+    log.add(entry(3))
+    eventually(lambda: log.error is not None)
+    log.add(entry(1))
+    assert (log.written, log.waiting, log.dropped) == (4, 4, 0)
     assert "log-resumed" not in capfd.readouterr().err
     (tmp_path / "d").mkdir()
-    eventually(lambda: log.written == 5)
-    log.close(30)
+    eventually(lambda: log.written == 7)  # the writer brings it again
     assert log.error is None
-    assert parquet.read_table(tmp_path / "d").num_rows == 5
+    log.close(30)
+    assert (log.written, log.waiting, log.dropped) == (8, 0, 0)
+    assert sorted(parquet.read_table(tmp_path / "d")["number"].to_pylist()) == [4, 5, 6, 7]
+
+
+def test_few_rows_get_their_file_after_some_seconds(tmp_path, eventually):
+    log = DecisionLog(ParquetSink(tmp_path / "d", seconds=0.1), max_rows=100)
+    log.add(entry(2))
+    eventually(lambda: log.written == 2)
+    log.close(30)
+    assert parquet.read_table(tmp_path / "d").num_rows == 2
+
+
+def test_written_is_what_is_in_a_file(tmp_path):
+    log = DecisionLog(ParquetSink(tmp_path / "d", seconds=1e9), max_rows=100)
+    log.add(entry(3))
+    shutil.rmtree(tmp_path / "d")
+    log.close(0.5)
+    assert (log.written, log.waiting, log.dropped) == (0, 0, 3)  # three rows are nowhere
+
+
+def test_a_full_batch_is_written_while_as_many_rows_find_room(tmp_path, eventually):
+    log = DecisionLog(ParquetSink(tmp_path / "d", seconds=1e9), max_rows=10)
+    log.add(entry(5))
+    eventually(lambda: log.written == 5)  # half the queue, although a file would take 100,000
+    log.close(30)
 
 
 def test_targets_that_cannot_be(tmp_path):

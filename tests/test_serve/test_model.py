@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import shutil
 import threading
 
@@ -10,9 +12,10 @@ import pytest
 
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.problem import CoverageProblem, GeneralisedProblem
+from poscod.model import save
+from poscod.problem import CoverageProblem, GeneralisedProblem, ScodProblem
 from poscod.serve import create_app
-from poscod.serve._model import calibration_rates, describe_rule
+from poscod.serve._model import load_model, rates
 
 ROWS = [[0.0, 0.0], [3.0, 0.5], [1.5, 4.5], [1.4, 0.0]]
 
@@ -20,58 +23,54 @@ ROWS = [[0.0, 0.0], [3.0, 0.5], [1.5, 4.5], [1.4, 0.0]]
 def test_card_says_what_the_model_is(server, model_file):
     card = server.client.get("/v1/model").json()
     model = POSCOD.load(model_file)
-    assert card["problem"] == {"kind": "ScodProblem", "alpha": 0.3, "tpr_min": 0.9, "loss": "zero_one"}
-    assert card["threshold"] == model.threshold_
-    assert card["beta"] == model.beta_
+    assert card["rule"] == model.rule_.to_dict()
+    assert card["rule"]["problem"] == {"kind": "ScodProblem", "alpha": 0.3, "tpr_min": 0.9, "loss": "zero_one"}
+    assert card["rule"]["threshold"] == model.threshold_
+    assert card["rule"]["sentence"] == str(model.rule_)
     assert card["classes"] == [0, 1]
-    assert card["ood_share_at_fit"] == model.ood_prior_
-    assert card["inputs"]["width"] == 2
-    assert "About 0.9" in card["promise"]
+    assert card["ood_prior"] == model.ood_prior_
+    assert card["inputs"] == {"kind": "table", **model.schema_.to_dict()}
+    assert not {"promise", "threshold", "beta", "slope", "problem", "ood_share_at_fit"} & set(card)
 
 
-def test_a_moved_threshold_promises_no_tpr(model_file, tmp_path):
+def test_every_rule_is_told_as_it_is(model_file, tmp_path):
     model = POSCOD.load(model_file)
-    moved = {
+    for name, other in {
+        "own": model,
         "budget": model.budget(0.5),
         "risk": model.control_risk(0.2),
-        "coverage": model.at(problem=CoverageProblem(reject_max=0.4)),
-    }
-    for name, other in moved.items():
+        "coverage": model.with_rule(CoverageProblem(reject_max=0.4)),
+        "general": model.with_rule(GeneralisedProblem(alpha=0.3, tpr_min=0.8)),
+        "g-alone": model.at(alpha=1.0),
+    }.items():
         other.save(tmp_path / f"{name}.poscod")
-        rule = describe_rule(POSCOD.load(tmp_path / f"{name}.poscod"))
-        assert "No TPR is promised" in rule["promise"], name
-        assert f"{rule['calibration']['tpr']:.3g}." in rule["promise"]
-    assert abs(describe_rule(moved["budget"])["calibration"]["tpr"] - 0.9) > 0.1
-    assert "About 0.8 " in describe_rule(model.at(problem=GeneralisedProblem(alpha=0.3, tpr_min=0.8)))["promise"]
-    assert "About 0.9 " in describe_rule(model)["promise"]
+        card = load_model(tmp_path / f"{name}.poscod").card
+        assert card["rule"] == other.rule_.to_dict(), name
+        assert (card["rule"]["promise"] is None) == (other.rule_.promise is None)
+        assert card["calibration"] == rates(other)
+        assert json.loads(json.dumps(card, allow_nan=False)) == card
 
 
-def test_a_guarantee_is_promised_where_it_is_kept(model_file):
-    model = POSCOD.load(model_file).set_params(threshold="guaranteed").at(tpr_min=0.9)
-    assert "At least 0.9 " in describe_rule(model)["promise"]
-    assert "No TPR is promised" in describe_rule(model.budget(0.5))["promise"]
-
-
-def test_rates_against_a_plain_count(model_file):
-    model = POSCOD.load(model_file)
-    rates = calibration_rates(model)
+@pytest.mark.parametrize("alpha", [0.3, 0.0])
+def test_rates_against_a_plain_count(model_file, alpha):
+    model = POSCOD.load(model_file).at(alpha=alpha)
+    found = rates(model)
     kept = model.calibration_
-    posterior = np.exp(kept.logits / model.temperature_)
+    posterior = np.exp(kept.logits)
     posterior /= posterior.sum(axis=1, keepdims=True)
     score = 1 - posterior.max(axis=1) + model.beta_ * np.exp(kept.log_ratio)
     accept = score <= model.threshold_ + 1e-12
     wrong = posterior.argmax(axis=1) != kept.codes
-    assert rates["rows"] == len(score)
-    assert rates["tpr"] == pytest.approx(accept.mean())
-    assert rates["selective_risk"] == pytest.approx(wrong[accept].mean())
-    assert rates["fpr"] == pytest.approx((np.exp(kept.log_ratio) * accept).mean())
+    assert found["rows"] == len(score)
+    assert found["tpr"] == pytest.approx(accept.mean())
+    assert found["selective_risk"] == pytest.approx(wrong[accept].mean())
+    assert found["fpr"] == pytest.approx((np.exp(kept.log_ratio) * accept).mean())
 
 
 def test_other_costs(server, model_file):
     other = POSCOD.load(model_file).at(alpha=0.9, tpr_min=0.7)
     rule = server.client.get("/v1/at", params={"alpha": 0.9, "tpr_min": 0.7}).json()
-    assert rule["threshold"] == other.threshold_
-    assert rule["beta"] == other.beta_
+    assert rule["rule"] == other.rule_.to_dict()
     assert rule["calibration"]["tpr"] >= 0.7
     assert "decisions" not in rule
     before = server.metric("poscod_decisions_total")
@@ -83,7 +82,7 @@ def test_other_costs(server, model_file):
         json={"alpha": 0.9, "tpr_min": 0.7, "rows": [[1.23456789, 2.3456789]] * 1000, "ids": list(range(1000))},
     )
     assert len(many.json()["decisions"]["score"]) == 1000  # a body that is parsed off the event loop
-    assert server.client.get("/v1/at").json()["threshold"] == POSCOD.load(model_file).threshold_
+    assert server.client.get("/v1/at").json()["rule"]["threshold"] == POSCOD.load(model_file).threshold_
     for bad in ({"alpha": "x"}, {"alpha": "nan"}, {"alpha": 1.5}, {"tpr_min": 0}, {"beta": 1}):
         assert server.client.get("/v1/at", params=bad).status_code == 422, bad
     for bad in ({"alpha": "0.5"}, {"alpha": True}, {"rows": [[1]]}, {"alpha": 0.5, "more": 1}):
@@ -98,7 +97,7 @@ def test_a_new_file_is_served_without_a_word(serve, model_file, other_file, tmp_
     shutil.copy(other_file, tmp_path / "new")
     (tmp_path / "new").replace(path)
     eventually(lambda: running.client.get("/v1/model").json()["sha256"] != first["sha256"])
-    assert running.client.get("/v1/model").json()["problem"]["alpha"] == 0.8
+    assert running.client.get("/v1/model").json()["rule"]["problem"]["alpha"] == 0.8
     assert running.decide(ROWS).json()["model"] != first["sha256"]
     assert running.metric("poscod_model_reloads_total") == 1
 
@@ -188,14 +187,11 @@ def test_what_is_no_model_is_refused(tmp_path, model_file):
     POSCOD().save(tmp_path / "unfitted.poscod")
     with pytest.raises(InvalidInputError, match="never fitted"):
         create_app(tmp_path / "unfitted.poscod")
-    from poscod import persist
-    from poscod.problem import ScodProblem
-
-    persist.save(ScodProblem(), tmp_path / "problem.poscod")
+    save(ScodProblem(), tmp_path / "problem.poscod")
     with pytest.raises(InvalidInputError, match="not a POSCOD"):
         create_app(tmp_path / "problem.poscod")
     broken = POSCOD.load(model_file)
-    broken.temperature_ = "warm"
+    broken.scorer_ = dataclasses.replace(broken.scorer_, temperature="warm")
     broken.save(tmp_path / "broken.poscod")
     with pytest.raises((InvalidInputError, TypeError)):
         create_app(tmp_path / "broken.poscod")

@@ -100,7 +100,7 @@ def test_a_fault_in_the_monitor_does_not_end_its_thread(serve, model_file, event
     real = monitor.update
     monitor.update = lambda *_, **__: (_ for _ in ()).throw(ArithmeticError("secret"))
     assert running.decide([[0.0, 0.0]]).status_code == 200
-    eventually(lambda: not running.service.watch._queue)
+    eventually(lambda: not running.service.watch.waiting)
     monitor.update = real
     assert running.decide([[0.0, 0.0]]).status_code == 200
     eventually(lambda: total(running) >= 1)
@@ -169,9 +169,9 @@ def test_what_a_new_model_decides_before_the_monitor_knows_it_is_counted(model_f
     X = WORLD.sample_id(50, random_state=1)[0]
     watch = Watch(old, Settings())
     with watch._wake:  # all of it waits when the thread looks
-        watch.put(1.7e9, old.model.decide(X[:20]), old)
-        watch.put(1.7e9, new.model.decide(X), new)
-        watch.reset(new)
+        watch.put(20, (1.7e9, old.model.decide(X[:20]), old))
+        watch.put(50, (1.7e9, new.model.decide(X), new))
+        watch.put(0, new)
     watch.close(30)
     assert sum(window["n"] for window in watch.document()["windows"]) == 50
     assert watch.dropped == 0

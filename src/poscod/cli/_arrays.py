@@ -8,107 +8,65 @@ NPY file has columns called 0, 1, 2, ...; a structured one has the names of its 
 
 from __future__ import annotations
 
-import struct
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
-from os import SEEK_CUR
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod.activations import _map_npy
+from poscod.activations import read_npz
 from poscod.cli._arrow import sentences
-from poscod.cli._columns import Column, Table
+from poscod.cli._columns import Column, Table, arrow, arrow_kind, to_arrow, to_numpy
 from poscod.exceptions import InvalidInputError
 
-_KIND_OF_DTYPE = {"b": "bool", "U": "text", "f": "number", "i": "number", "u": "number"}
-_COPY_ROWS = 65536
+_PARTS = ("features", "logits", "weight", "bias")
 
 
 class ArrayTable(Table):
-    """Named arrays of one length.
-
-    Parameters
-    ----------
-    path : Path
-    arrays : dict of str to ndarray
-        In memory or mapped.
-    """
+    """Named arrays of one length, in memory or mapped."""
 
     def __init__(self, path: Path, arrays: dict[str, NDArray[Any]]) -> None:
         self._arrays = arrays
+        rows, first = 0, next(iter(arrays), "")
         for name, array in arrays.items():
             if array.ndim not in (1, 2):
                 raise InvalidInputError(
                     f"the array '{name}' of {path} must have one or two dimensions, got shape {array.shape}."
                 )
-        sizes = {name: len(array) for name, array in arrays.items()}
-        first = next(iter(sizes), "")
-        for name, size in sizes.items():
-            if size != sizes[first]:
+            if len(array) != (rows := len(arrays[first])):
                 raise InvalidInputError(
-                    f"the arrays of {path} must have one length, got {sizes[first]} rows in '{first}' and {size} in '{name}'."
+                    f"the arrays of {path} must have one length, got {rows} rows in '{first}' and {len(array)} in '{name}'."
                 )
-        columns = [_column(name, array) for name, array in arrays.items()]
-        super().__init__(path, columns, sizes.get(first, 0))
+        kinds = {name: arrow_kind(to_arrow(array[:0], name).type) for name, array in arrays.items()}
+        super().__init__(path, [Column(name, *kind) for name, kind in kinds.items()], rows)
 
-    def _blocks(self, rows: int, names: list[str]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    def _batches(self, rows: int, names: list[str]) -> Iterator[Any]:
         for start in range(0, self.n_rows or 0, rows):
-            block = {name: np.asarray(self._arrays[name][start : start + rows]) for name in names}
-            yield block, min(rows, (self.n_rows or 0) - start)
+            columns = [to_arrow(self._arrays[name][start : start + rows], name) for name in names]
+            yield arrow().RecordBatch.from_arrays(columns, names)
 
 
-def _column(name: str, array: NDArray[Any]) -> Column:
-    kind = _KIND_OF_DTYPE.get(array.dtype.kind, "other")
-    if array.ndim == 2:
-        return Column(name, "matrix" if kind in ("number", "bool") else "other", array.shape[1])
-    return Column(name, kind)
-
-
-def open_npz(path: Path) -> ArrayTable:
+def open_npz(path: Path, files: list[Path], whole: bool) -> Table:
     """Open the arrays of an NPZ file; stored ones are mapped, compressed ones are read."""
-    arrays: dict[str, NDArray[Any]] = {}
-    with sentences(path, "NPZ"), path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
-            if name in arrays:
-                raise InvalidInputError(f"{path} has several arrays of the name '{name}'.")
-            mapped = None
-            if info.compress_type == zipfile.ZIP_STORED:
-                file.seek(info.header_offset)
-                lengths = struct.unpack("<26xHH", file.read(30))  # of the name and of the extra field
-                file.seek(sum(lengths), SEEK_CUR)
-                mapped = _map_npy(path, file, file.tell() + info.file_size)
-            if mapped is None:
-                with archive.open(info) as member:
-                    mapped = np.lib.format.read_array(member, allow_pickle=False)
-            arrays[name] = mapped
+    with sentences(path, "NPZ"):
+        arrays = read_npz(path, mmap=True, names=None)
     return ArrayTable(path, _without_head(arrays))
 
 
 def _without_head(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Leave out the last layer of a network, which `poscod extract` keeps beside the rows: it is no column."""
-    parts = [arrays[name] for name in ("features", "logits", "weight", "bias") if name in arrays]
-    if [part.ndim for part in parts] != [2, 2, 2, 1]:
-        return arrays
-    features, logits, weight, bias = parts
-    if weight.shape != (logits.shape[1], features.shape[1]) or bias.shape != weight.shape[:1]:
-        return arrays
-    return {name: array for name, array in arrays.items() if name not in ("weight", "bias")}
+    """Leave out the last layer of a network, which `poscod extract` keeps beside the rows: it is not a column."""
+    features, logits, weight, bias = (arrays[name].shape if name in arrays else () for name in _PARTS)
+    head = len(features) == len(logits) == 2 and (weight, bias) == ((logits[1], features[1]), (logits[1],))
+    return {name: array for name, array in arrays.items() if not head or name not in ("weight", "bias")}
 
 
-def open_npy(path: Path) -> ArrayTable:
+def open_npy(path: Path, files: list[Path], whole: bool) -> Table:
     """Open the array of an NPY file as a table."""
-    with sentences(path, "NPY"), path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(0)
-        array = _map_npy(path, file, size)
-        if array is None:
-            file.seek(0)
-            array = np.lib.format.read_array(file, allow_pickle=False)
+    with sentences(path, "NPY"):
+        array = np.lib.format.open_memmap(path, mode="r")
     if array.dtype.names is not None:
         return ArrayTable(path, {name: array[name] for name in array.dtype.names})
     if array.ndim == 2:
@@ -116,80 +74,64 @@ def open_npy(path: Path) -> ArrayTable:
     return ArrayTable(path, {"0": array})
 
 
-class ArrayWriter:
-    """Blocks of columns to an NPZ or NPY file, through one nameless scratch file beside the target.
+class _Part(NamedTuple):
+    """Where a block of a column lies in the scratch file."""
 
-    Parameters
-    ----------
-    file : binary file
-    folder : Path
-        Where the scratch file lies: the disk of the target.
-    archive : bool
-        Whether to write NPZ (an array per column) or NPY (one structured array, or the only column).
+    at: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class ArrayWriter:
+    """Tables to an NPZ file (an array per column) or an NPY file (the only column, or one structured array).
+
+    How many rows there will be is known at the end: until then they lie in a nameless scratch file beside the target.
     """
 
     def __init__(self, file: BinaryIO, folder: Path, *, archive: bool) -> None:
         self._file, self._archive = file, archive
         self._scratch = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed by close)
-        self._blocks: list[dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]] = []
+        self._parts: dict[str, list[_Part]] = {}
 
-    def write(self, columns: Mapping[str, Any]) -> None:
+    def write(self, table: Any) -> None:
         """Append a block."""
-        block = {}
-        for name, values in columns.items():
-            array = np.ascontiguousarray(_plain(np.asarray(values), name))
-            block[name] = (self._scratch.tell(), array.dtype, array.shape)
-            self._scratch.write(array.data if array.size and array.dtype.kind not in "UM" else array.tobytes())
-        self._blocks.append(block)
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            array = np.ascontiguousarray(_plain(to_numpy(column, f"column '{name}'", 0), name))
+            self._parts.setdefault(name, []).append(_Part(self._scratch.tell(), array.dtype, array.shape))
+            self._scratch.write(array.tobytes())
 
     def close(self) -> None:
         """Put the blocks together."""
         with self._scratch:
-            if not self._blocks:
-                return
-            self._scratch.flush()
             if self._archive:
-                self._write_npz()
-            else:
-                self._write_npy()
+                with zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED) as archive:
+                    for name in self._parts:
+                        with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                            self._write(member, [name])
+            elif self._parts:
+                self._write(self._file, list(self._parts))
 
-    def _write_npz(self) -> None:
-        with zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED) as archive:
-            for name in self._blocks[0]:
-                dtype, shape = self._whole(name)
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array_header_2_0(member, _header(dtype, shape))
-                    for block in self._blocks:
-                        member.write(self._read(block[name]).astype(dtype, copy=False).tobytes())
+    def _write(self, file: Any, names: list[str]) -> None:
+        """Write columns as one array: a plain one of a single column, a structured one of several."""
+        parts = {name: self._parts[name] for name in names}
+        fields = [
+            (name, np.result_type(*(p.dtype for p in column)), column[0].shape[1:]) for name, column in parts.items()
+        ]
+        rows = sum(part.shape[0] for part in parts[names[0]])
+        _, kind, width = fields[0]
+        dtype, shape = (kind, (rows, *width)) if len(names) == 1 else (np.dtype(fields), (rows,))
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_2_0(file, header)
+        for block in zip(*parts.values(), strict=True):
+            records = np.empty((block[0].shape[0], *shape[1:]), dtype)
+            for name, part in zip(names, block, strict=True):
+                records[name if len(names) > 1 else ...] = self._read(part)
+            file.write(records.tobytes())
 
-    def _write_npy(self) -> None:
-        whole = {name: self._whole(name) for name in self._blocks[0]}
-        n = next(iter(whole.values()))[1][0]
-        only = len(whole) == 1
-        dtype = np.dtype([(name, kind, shape[1:]) for name, (kind, shape) in whole.items()])
-        name, (kind, shape) = next(iter(whole.items()))
-        header = _header(kind, shape) if only else _header(dtype, (n,))
-        np.lib.format.write_array_header_2_0(self._file, header)
-        for block in self._blocks:
-            if only:
-                self._file.write(self._read(block[name]).astype(kind, copy=False).tobytes())
-                continue
-            records = np.empty(block[name][2][0], dtype)
-            for field in whole:
-                records[field] = self._read(block[field])
-            self._file.write(records.tobytes())
-
-    def _whole(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """Return the type and shape of a column over all blocks."""
-        parts = [block[name] for block in self._blocks]
-        dtype = np.result_type(*(part[1] for part in parts))
-        return dtype, (sum(part[2][0] for part in parts), *parts[0][2][1:])
-
-    def _read(self, part: tuple[int, np.dtype[Any], tuple[int, ...]]) -> NDArray[Any]:
-        at, dtype, shape = part
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        self._scratch.seek(at)
-        return np.frombuffer(self._scratch.read(size), dtype).reshape(shape)
+    def _read(self, part: _Part) -> NDArray[Any]:
+        size = int(np.prod(part.shape, dtype=np.int64)) * part.dtype.itemsize
+        self._scratch.seek(part.at)
+        return np.frombuffer(self._scratch.read(size), part.dtype).reshape(part.shape)
 
 
 def _plain(array: NDArray[Any], name: str) -> NDArray[Any]:
@@ -201,7 +143,3 @@ def _plain(array: NDArray[Any], name: str) -> NDArray[Any]:
     raise InvalidInputError(
         f"column '{name}' has gaps or mixed types, which NPY and NPZ files cannot hold: write Parquet or CSV."
     )
-
-
-def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> dict[str, Any]:
-    return {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}

@@ -1,35 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""CSV, Parquet and Arrow files, read and written block by block with pyarrow.
+"""CSV, Parquet and Arrow files, read block by block with pyarrow, one file or a folder of them.
 
 Convention: the type of a CSV column is decided by **all** its cells, in a first pass over the file: whole numbers, numbers, truth
 values, or texts. A whole number with leading zeros or beyond 64 bits is a text, because it is a name and must leave as it came.
 Empty cells and NA, NaN, null among numbers are gaps. Columns keep their Arrow types from file to file.
+
+`pyarrow.dataset` would read all this, too, but decodes a whole row group of Parquet at a time, and CSV far ahead: files are streamed
+by the readers of one file instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import numpy as np
-
-from poscod._optional import require
-from poscod.cli._columns import Column, Rows, Table, arrow_kind
+from poscod.cli._columns import Column, Table, arrow, arrow_kind
 from poscod.exceptions import InvalidInputError, PoscodError
 
 GAPS = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null"]
 """What counts as a gap in a CSV column of numbers."""
-# pyarrow reads some thirty blocks ahead, so that they must be small; a row must fit into one, so that they follow the header.
+# A row must fit into a block of the reader, so that they follow the header.
 _CSV_BLOCK = 1 << 20
 _CSV_HEADERS = 64
 _READ_BUFFER = 1 << 17
-
-
-def arrow(module: str = "pyarrow") -> Any:
-    """Return pyarrow or one of its modules, or say how to install it."""
-    return require(module, extra="cli", feature="Reading and writing CSV, Parquet and Arrow files")
+_NAMES_OF_DIGITS = {"int": "^[-+]?0[0-9]+$", "float": "^[-+]?(0[0-9]+|[0-9]{19,})$"}
+_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
 
 
 @contextmanager
@@ -46,99 +43,101 @@ def sentences(path: Path, kind: str) -> Iterator[None]:
         raise InvalidInputError(f"{path} could not be read as {kind} ({text}).") from None
 
 
+class FileTable(Table):
+    """Files with a schema, such as Parquet: each is opened, asked for its schema and read in batches."""
+
+    def __init__(self, path: Path, files: list[Path], kind: str, open_file: Callable[[Path], Any]) -> None:
+        self._files, self._kind, self._open = files, kind, open_file
+        with sentences(files[0], kind), open_file(files[0]) as file:
+            schema = getattr(file, "schema_arrow", file.schema)
+        super().__init__(path, [Column(field.name, *arrow_kind(field.type)) for field in schema], None)
+
+    def _batches(self, rows: int, names: list[str]) -> Iterator[Any]:
+        for path in self._files:
+            with sentences(path, self._kind), self._open(path) as file:
+                if hasattr(file, "iter_batches"):
+                    yield from file.iter_batches(rows, columns=names, use_threads=False)
+                else:
+                    yield from (file.get_batch(i).select(names) for i in range(file.num_record_batches))
+
+
+def open_parquet(path: Path, files: list[Path], whole: bool) -> Table:
+    """Open Parquet files; buffered, because otherwise a whole row group, possibly the whole file, comes into memory."""
+    file = arrow("pyarrow.parquet").ParquetFile
+    return FileTable(path, files, "Parquet", lambda path: file(path, buffer_size=_READ_BUFFER, pre_buffer=False))
+
+
+def open_ipc(path: Path, files: list[Path], whole: bool) -> Table:
+    """Open Arrow IPC files (Feather version 2)."""
+    return FileTable(path, files, "Arrow", arrow("pyarrow.ipc").open_file)
+
+
 class CsvTable(Table):
-    """A CSV file with a header line.
+    """CSV files with a header line. `whole` keeps the rows of the first pass: nothing is parsed twice."""
 
-    Parameters
-    ----------
-    path : Path
-    """
+    gaps = frozenset({None, *GAPS})
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: list[Path], whole: bool) -> None:
+        self._files = files
+        self._kept: list[Any] | None = None
         with sentences(path, "CSV"):
-            _refuse_separators(path)
-            names, inferred, n_rows = _scan(path)
-        self._types = {name: column.type() for name, column in zip(names, inferred, strict=True)}
-        kinds = [arrow_kind(column.type())[0] for column in inferred]
+            names = _header(files[0])
+            found = {name: _Cells() for name in names}
+            kept, n_rows = [], 0
+            for batch in self._texts(list(found)) if len(found) == len(names) else ():
+                for name, cells in found.items():
+                    cells.see(batch.column(name), n_rows)
+                n_rows += batch.num_rows
+                if whole:
+                    kept.append(batch)
+        self._types = {name: cells.type for name, cells in found.items()}
+        if whole:
+            self._kept = [self._typed(kept.pop(0), names) for _ in range(len(kept))]
         super().__init__(
-            path,
-            [Column(n, k, None, c.remark) for n, k, c in zip(names, kinds, inferred, strict=True)],
-            n_rows,
+            path, [Column(name, arrow_kind(self._types[name])[0], None, found[name].remark) for name in names], n_rows
         )
 
-    def _blocks(self, rows: int, names: list[str]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    def _batches(self, rows: int, names: list[str]) -> Iterator[Any]:
+        if self._kept is not None:
+            yield from (batch.select(names) for batch in self._kept)
+            return
         with sentences(self.path, "CSV"):
-            yield from rechunk(_open_csv(self.path, self._types, names), rows)
+            yield from (self._typed(batch, names) for batch in self._texts(names))
+
+    def _texts(self, names: list[str]) -> Iterator[Any]:
+        """Read these columns as texts."""
+        for path in self._files:
+            with _open_csv(path, names) as file:
+                yield from file
+
+    def _typed(self, batch: Any, names: list[str]) -> Any:
+        """Turn texts into what their columns hold, gaps into nulls."""
+        pa, compute = arrow(), arrow("pyarrow.compute")
+        columns = []
+        for name in names:
+            cells, kind = batch.column(name), self._types[name]
+            if kind != pa.string():
+                gap = compute.is_in(cells, value_set=pa.array(GAPS))
+                cells = compute.if_else(gap, pa.scalar(None, pa.string()), cells).cast(kind)
+            columns.append(cells)
+        return pa.RecordBatch.from_arrays(columns, names)
 
 
-class ParquetTable(Table):
-    """A Parquet file.
-
-    Parameters
-    ----------
-    path : Path
-    """
-
-    def __init__(self, path: Path) -> None:
-        with sentences(path, "Parquet"), self._open(path) as file:
-            columns = [Column(field.name, *arrow_kind(field.type)) for field in file.schema_arrow]
-            n_rows = file.metadata.num_rows
-        super().__init__(path, columns, n_rows)
-
-    def _open(self, path: Path) -> Any:
-        # Buffered reads: without them a whole row group, possibly the whole file, comes into memory.
-        return arrow("pyarrow.parquet").ParquetFile(path, buffer_size=_READ_BUFFER, pre_buffer=False)
-
-    def _blocks(self, rows: int, names: list[str]) -> Iterator[tuple[Mapping[str, Any], int]]:
-        with sentences(self.path, "Parquet"), self._open(self.path) as file:
-            yield from rechunk(file.iter_batches(rows, columns=names, use_threads=False), rows)
+def _header(path: Path) -> list[str]:
+    """Return the names of a CSV file; one separated by something else than commas is refused."""
+    with path.open("rb") as file:
+        line = file.readline(_CSV_BLOCK).decode("utf-8", "replace").strip()
+    for separator, name in _SEPARATORS.items():
+        first, found, _ = line.partition(separator)
+        if found and "," not in line and first.count('"') % 2 == 0:
+            raise InvalidInputError(f"{path} seems to be separated by {name}: poscod reads commas.")
+    with _open_csv(path, None) as file:
+        names: list[str] = file.schema.names
+    return names
 
 
-class ArrowTable(Table):
-    """An Arrow IPC file (Feather version 2).
-
-    Parameters
-    ----------
-    path : Path
-    """
-
-    def __init__(self, path: Path) -> None:
-        with sentences(path, "Arrow"), arrow("pyarrow.ipc").open_file(path) as file:
-            columns = [Column(field.name, *arrow_kind(field.type)) for field in file.schema]
-        super().__init__(path, columns, None)
-
-    def _blocks(self, rows: int, names: list[str]) -> Iterator[tuple[Mapping[str, Any], int]]:
-        with sentences(self.path, "Arrow"), arrow("pyarrow.ipc").open_file(self.path) as file:
-            yield from rechunk((file.get_batch(i) for i in range(file.num_record_batches)), rows)
-
-
-def rechunk(batches: Iterator[Any], rows: int) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Turn record batches of any sizes into blocks of at most `rows` rows, and all but the last of exactly that many."""
-    pa = arrow()
-    waiting: list[Any] = []
-    count = 0
-    for batch in batches:
-        waiting.append(batch)
-        count += batch.num_rows
-        while count >= rows:
-            table = pa.Table.from_batches(waiting)
-            yield _columns_of(table.slice(0, rows)), rows
-            count -= rows
-            waiting = table.slice(rows).to_batches()
-    if count:
-        yield _columns_of(pa.Table.from_batches(waiting)), count
-
-
-def _columns_of(table: Any) -> dict[str, Any]:
-    joined = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        array = column.combine_chunks()
-        joined[name] = array.combine_chunks() if hasattr(array, "num_chunks") else array
-    return joined
-
-
-def _open_csv(path: Path, types: Mapping[str, Any] | None, names: list[str] | None = None) -> Any:
-    csv = arrow("pyarrow.csv")
+def _open_csv(path: Path, names: list[str] | None) -> Any:
+    pa, csv = arrow(), arrow("pyarrow.csv")
     with path.open("rb") as file:
         block = max(_CSV_BLOCK, _CSV_HEADERS * len(file.readline(_CSV_BLOCK)))
     return csv.open_csv(
@@ -146,160 +145,56 @@ def _open_csv(path: Path, types: Mapping[str, Any] | None, names: list[str] | No
         read_options=csv.ReadOptions(block_size=block, use_threads=False),
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(
-            column_types=types, include_columns=names, null_values=GAPS, strings_can_be_null=False
+            column_types=names and dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=False
         ),
     )
 
 
-def _refuse_separators(path: Path) -> None:
-    """Refuse a file whose header is separated by something else than commas."""
-    with path.open("rb") as file:
-        header = file.readline(_CSV_BLOCK).decode("utf-8", "replace").strip()
-    for separator, name in {";": "';'", "\t": "tabs", "|": "'|'"}.items():
-        first, found, _ = header.partition(separator)
-        if found and "," not in header and first.count('"') % 2 == 0:
-            raise InvalidInputError(f"{path} seems to be separated by {name}: poscod reads commas.")
-
-
-def _scan(path: Path) -> tuple[list[str], list[_Inferred], int]:
-    """Read a CSV file once as texts and decide what each column holds."""
-    pa = arrow()
-    with _open_csv(path, None) as file:
-        names = file.schema.names
-    if len(set(names)) < len(names):
-        return names, [_Inferred() for _ in names], 0  # refused by Table, which names the column
-    inferred, n_rows = [_Inferred() for _ in names], 0
-    with _open_csv(path, dict.fromkeys(names, pa.string())) as file:
-        for batch in file:
-            for column, values in zip(inferred, batch.columns, strict=True):
-                column.see(values, n_rows)
-            n_rows += batch.num_rows
-    return names, inferred, n_rows
-
-
-class _Inferred:
-    """What the cells of a CSV column seen so far allow: '' (only gaps), 'int', 'float', 'bool' or 'text'."""
+class _Cells:
+    """What the cells of a CSV column seen so far can be: nothing yet, whole numbers, numbers, truth values or texts."""
 
     def __init__(self) -> None:
-        self.state, self.remark = "", ""
+        self.kind, self.remark = "", ""
 
+    @property
     def type(self) -> Any:
         pa = arrow()
-        return {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}.get(self.state, pa.string())
+        return {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}.get(self.kind, pa.string())
 
     def see(self, cells: Any, start: int) -> None:
-        if self.state == "text":
-            return
+        """Look at more cells, which stand after `start` rows."""
         pa, compute = arrow(), arrow("pyarrow.compute")
-        values = cells.filter(compute.invert(compute.is_in(cells, value_set=pa.array(GAPS))))
-        if len(values) == 0:
+        if self.kind == "text":
             return
-        found = _cells_are(values)
-        merged = {self.state, found} - {""}
-        if merged == {"int", "float"}:
-            self.state = "float"
-        elif len(merged) == 1 and found != "text":
-            self.state = found
-        else:
-            self.state, self.remark = "text", _where(cells, start, self.state)
+        values = cells.filter(compute.invert(compute.is_in(cells, value_set=pa.array(GAPS))))
+        before, found = self.kind, _kind_of(values, self.kind) if len(values) else self.kind
+        self.kind = "float" if {before, found} == {"int", "float"} else found if before in ("", found) else "text"
+        if self.kind == "text":
+            self.remark = _first_text(values, cells, start, numbers=before in ("int", "float"))
 
 
-def _cells_are(values: Any) -> str:
-    """Tell what a block of cells without gaps holds."""
+def _kind_of(values: Any, before: str) -> str:
+    """Tell what cells without gaps hold; where others were numbers, whole ones need not be told from them, which takes longest."""
     pa, compute = arrow(), arrow("pyarrow.compute")
-    length = compute.utf8_length(values)
-    try:
-        values.cast(pa.int64())
-        zeros = compute.and_(compute.starts_with(values, "0"), compute.greater(length, 1))
-        return "text" if compute.any(zeros).as_py() else "int"
-    except pa.ArrowInvalid:
-        pass
-    try:
-        values.cast(pa.float64())
-        long = values.filter(compute.greater(length, 18))
-        whole = len(long) and compute.any(compute.match_substring_regex(long, "^[-+]?[0-9]+$")).as_py()
-        return "text" if whole else "float"
-    except pa.ArrowInvalid:
-        low = compute.utf8_lower(values)
-        return "bool" if compute.all(compute.is_in(low, value_set=pa.array(["true", "false"]))).as_py() else "text"
-
-
-def _where(cells: Any, start: int, state: str) -> str:
-    """Say where a column of numbers turns into texts; nothing where it starts as texts."""
-    for row, cell in enumerate(cells.to_pylist()):
-        if cell in GAPS:
+    for kind, type_ in {"int": pa.int64(), "float": pa.float64()}.items():
+        if (kind, before) == ("int", "float"):
             continue
         try:
-            float(cell)
-            state = state or "float"
+            values.cast(type_)
+        except pa.ArrowInvalid:
+            continue
+        return "text" if compute.any(compute.match_substring_regex(values, _NAMES_OF_DIGITS[kind])).as_py() else kind
+    truths = compute.is_in(compute.utf8_lower(values), value_set=pa.array(["true", "false"]))
+    return "bool" if compute.all(truths).as_py() else "text"
+
+
+def _first_text(values: Any, cells: Any, start: int, *, numbers: bool) -> str:
+    """Say where a column of numbers turns into texts; nothing where it starts as texts."""
+    for value in values.to_pylist():
+        try:
+            float(value)
+            numbers = True
         except ValueError:
-            return f"numbers, and then {cell[:40]!r} at row {start + row + 1}" if state in ("int", "float") else ""
+            row = cells.index(value).as_py()
+            return f"numbers, and then {value[:40]!r} at row {start + row + 1}" if numbers else ""
     return ""
-
-
-class ArrowWriter:
-    """Blocks of columns to a file of one schema, which the first block fixes.
-
-    Parameters
-    ----------
-    file : binary file
-    make : callable
-        Makes the writer of pyarrow from the file and the schema.
-    flat : bool, default=False
-        Whether the format has no lists (CSV).
-    """
-
-    def __init__(self, file: BinaryIO, make: Callable[[BinaryIO, Any], Any], *, flat: bool = False) -> None:
-        self._file, self._make, self._flat = file, make, flat
-        self._writer: Any = None
-        self._schema: Any = None
-
-    def write(self, columns: Mapping[str, Any]) -> None:
-        """Append a block."""
-        pa = arrow()
-        arrays = {
-            name: self._array(columns.raw(name) if isinstance(columns, Rows) else values, name)
-            for name, values in columns.items()
-        }
-        if self._writer is None:
-            self._schema = pa.schema([(name, array.type) for name, array in arrays.items()])
-            self._writer = self._make(self._file, self._schema)
-        cast = [arrays[field.name].cast(field.type) for field in self._schema]
-        self._writer.write_batch(pa.record_batch(cast, schema=self._schema))
-
-    def close(self) -> None:
-        """Write what the format needs at its end."""
-        if self._writer is not None:
-            self._writer.close()
-
-    def _array(self, values: Any, name: str) -> Any:
-        pa = arrow()
-        if isinstance(values, np.ndarray):
-            try:
-                array = pa.array(np.ascontiguousarray(values).ravel())
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise InvalidInputError(f"column '{name}' mixes types and cannot be written ({error}).") from None
-            values = pa.FixedSizeListArray.from_arrays(array, values.shape[1]) if values.ndim == 2 else array
-        if self._flat:
-            if pa.types.is_dictionary(values.type):
-                values = values.dictionary_decode()
-            if pa.types.is_nested(values.type):
-                raise InvalidInputError(
-                    f"column '{name}' holds lists, which CSV cannot: write Parquet or NPZ, or leave the column out."
-                )
-        return values
-
-
-def csv_writer(file: BinaryIO) -> ArrowWriter:
-    """Return a writer of CSV."""
-    return ArrowWriter(file, lambda file, schema: arrow("pyarrow.csv").CSVWriter(file, schema), flat=True)
-
-
-def parquet_writer(file: BinaryIO) -> ArrowWriter:
-    """Return a writer of Parquet."""
-    return ArrowWriter(file, lambda file, schema: arrow("pyarrow.parquet").ParquetWriter(file, schema))
-
-
-def ipc_writer(file: BinaryIO) -> ArrowWriter:
-    """Return a writer of Arrow IPC files."""
-    return ArrowWriter(file, lambda file, schema: arrow("pyarrow.ipc").new_file(file, schema))

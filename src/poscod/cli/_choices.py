@@ -6,69 +6,48 @@ Convention: one mapping per family; a name that is not in it is refused with the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.naive_bayes import GaussianNB
 
 from poscod._validation import check_choice
-from poscod.cli._tables import listed, open_table
+from poscod.cli._tables import open_table
 from poscod.exceptions import InvalidInputError
+from poscod.model import listed
 from poscod.problem import LOSSES
 from poscod.ratio import CorrectedSigmoid
 
-
-def _boosting() -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(random_state=0)
-
-
-def _forest() -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(n_estimators=200, min_samples_leaf=2, random_state=0)
-
-
-def _lda() -> Any:
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-
-    return LinearDiscriminantAnalysis()
-
-
-def _naive_bayes() -> Any:
-    from sklearn.naive_bayes import GaussianNB
-
-    return GaussianNB()
-
-
-CLASSIFIERS: dict[str, Callable[[], Any]] = {
-    "logistic": lambda: None,  # the estimator's own default: scaled columns, then logistic regression
-    "boosting": _boosting,
-    "forest": _forest,
-    "lda": _lda,
-    "naive_bayes": _naive_bayes,
+CLASSIFIERS: dict[str, Any] = {
+    "logistic": None,  # the estimator's own default: scaled columns, then logistic regression
+    "boosting": HistGradientBoostingClassifier(random_state=0),
+    "forest": RandomForestClassifier(n_estimators=200, min_samples_leaf=2, random_state=0),
+    "lda": LinearDiscriminantAnalysis(),
+    "naive_bayes": GaussianNB(),
 }
-"""Name of a classifier to a function that makes it."""
+"""Name of a classifier to what is fitted."""
 
-RATIOS: dict[str, Callable[[], Any]] = {
-    "strong": CorrectedSigmoid,
-    "linear": lambda: CorrectedSigmoid("paper", l2="cv"),
-}
-"""Name of a ratio to a function that makes it: the best default, and the fast one."""
+RATIOS: dict[str, Any] = {"strong": CorrectedSigmoid(), "paper": CorrectedSigmoid("paper", l2="cv")}
+"""Name of a ratio to what is fitted: the best default, and the fast one."""
+
+
+def ratio_name(text: str) -> str:
+    """Return the name of a ratio; "linear" is an old one of "paper"."""
+    return "paper" if text == "linear" else text
 
 
 def reject_label_of(text: str | None, classes: list[Any]) -> Any:
     """Return a reject label of the type of the classes that is none of them."""
     texts = isinstance(classes[0], str)
-    if text is None:
-        label: Any = "rejected" if texts else -1
-    elif texts:
-        label = text
-    else:
+    label: Any = text or ("rejected" if texts else -1)
+    if not texts:
         try:
-            label = int(text)
+            label = int(label)
         except ValueError:
             raise InvalidInputError(
                 f"--reject-label must be a whole number, as the classes are, got {text!r}."
@@ -78,11 +57,11 @@ def reject_label_of(text: str | None, classes: list[Any]) -> Any:
     return label
 
 
-def loss_of(path: str, classes: list[Any]) -> str | NDArray[Any]:
+def loss_of(path: str, classes: Sequence[Any]) -> str | NDArray[Any]:
     """Return the name of a loss, or read it from a table: named columns are answers, rows are truths in the same order or under their names."""
     if not Path(path).suffix:
         return check_choice(path, "--loss", {name: name for name in LOSSES})
-    table = open_table(path)
+    table = open_table(path, whole=True)
     rows = table.read()
     answers = [name for name, column in table.columns.items() if column.kind == "number"]
     names = [str(label) for label in classes]
@@ -97,5 +76,5 @@ def loss_of(path: str, classes: list[Any]) -> str | NDArray[Any]:
             f"{path} must have one row per class ({len(names)}), in the order of its columns or named in a column of texts, got "
             f"{rows.n_rows} rows."
         )
-    matrix = rows.matrix(names)
+    matrix = np.column_stack(list(rows.finite(names).values()))
     return matrix[[truths.index(name) for name in names]]

@@ -1,45 +1,36 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a table is to a command: named columns of a kind, and blocks of rows that turn into numpy arrays when asked.
 
-Convention: rows are counted from 1 in messages, without a header line. A block keeps its columns as the file has them
-(`Rows.raw`), so that what is only passed on loses nothing; ``rows[name]`` is a numpy array. Gaps among numbers are NaN.
+Convention: rows are counted from 1 in messages, without a header line. A block keeps its columns as Arrow has them, so that what is
+only passed on loses nothing; ``block[name]`` is a numpy array. Gaps among numbers are NaN.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod._optional import require
 from poscod._validation import nearest
 from poscod.exceptions import InvalidInputError
+from poscod.model import listed
 
-KINDS: dict[str, str] = {
-    "number": "one number per row",
-    "bool": "true or false",
-    "text": "one text per row",
-    "matrix": "a list of numbers per row, all of one length",
-    "other": "anything else, such as dates: passed on as it is",
-}
-"""Kinds of columns and what they hold."""
+
+def arrow(module: str = "pyarrow") -> Any:
+    """Return pyarrow or one of its modules, or say how to install it."""
+    return require(module, extra="cli", feature="Reading and writing tables")
 
 
 class Column(NamedTuple):
-    """One column of a table.
+    """One column of a table: its kind, the length of its lists where the file says so, and where texts begin after numbers.
 
-    Attributes
-    ----------
-    name : str
-    kind : str
-        A key of `KINDS`.
-    width : int or None
-        Numbers per row of a matrix where the file says so before it is read.
-    remark : str
-        For a column of texts that starts as numbers: where it stops being one.
+    Kinds are "number", "bool", "text", "matrix" (a list of numbers per row) and "other" (such as dates: passed on as it is).
     """
 
     name: str
@@ -48,132 +39,93 @@ class Column(NamedTuple):
     remark: str = ""
 
 
-class Rows(Mapping[str, NDArray[Any]]):
-    """A block of consecutive rows: a mapping from column names to numpy arrays.
-
-    Parameters
-    ----------
-    columns : mapping of str to array
-        numpy or pyarrow arrays of one length.
-    n_rows : int
-        That length.
-    source : str or path-like, default="the table"
-        File of the rows, for messages.
-    start : int, default=0
-        Rows of the file before this block, for messages.
+class Block(Mapping[str, NDArray[Any]]):
+    """Consecutive rows of a table: a mapping from names of columns to numpy arrays. `gaps` are the values that mean none among texts.
 
     Examples
     --------
-    >>> rows = Rows({"a": np.array([1, 2]), "b": np.array([0.5, 1.5])}, 2)
-    >>> rows.n_rows, list(rows), rows["b"].tolist(), rows.matrix(["b", "a"]).tolist()
-    (2, ['a', 'b'], [0.5, 1.5], [[0.5, 1.0], [1.5, 2.0]])
+    >>> block = Block(arrow().table({"a": [1, 2], "b": [0.5, None]}))
+    >>> block.n_rows, list(block), block["b"].tolist()
+    (2, ['a', 'b'], [0.5, nan])
     """
 
     def __init__(
-        self, columns: Mapping[str, Any], n_rows: int, source: str | Path = "the table", start: int = 0
+        self, table: Any, source: str | Path = "the table", start: int = 0, gaps: Container[Any] = (None,)
     ) -> None:
-        self._columns = columns
-        self.n_rows, self.source, self.start = n_rows, source, start
+        self.table, self.source, self.start, self.gaps = table, source, start, gaps
+        self.n_rows: int = table.num_rows
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        values = self._columns[name]
-        if isinstance(values, np.ndarray):
-            return values
-        return arrow_to_numpy(values, f"column '{name}' of {self.source}", self.start)
+        return to_numpy(self.table.column(name), self._what(name), self.start)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self.table.column_names)
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self.table.column_names)
 
-    def raw(self, name: str) -> Any:
-        """Return a column as the file has it: a numpy or a pyarrow array."""
-        return self._columns[name]
-
-    def matrix(self, names: Sequence[str]) -> NDArray[Any]:
-        """Return columns side by side as finite numbers."""
-        parts = [self._finite(name) for name in names]
-        small = all(part.dtype in (np.float16, np.float32) for part in parts)
-        matrix = np.empty((self.n_rows, sum(part.shape[1] for part in parts)), np.float32 if small else np.float64)
-        at = 0
-        for part in parts:
-            matrix[:, at : at + part.shape[1]] = part
-            at += part.shape[1]
-        return matrix
+    def finite(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Return columns of finite numbers, or say which cell is none."""
+        return {name: self._finite(name) for name in names}
 
     def _finite(self, name: str) -> NDArray[Any]:
         values = self[name]
-        what = f"column '{name}' of {self.source}"
         if values.dtype.kind not in "fiub":
-            raise InvalidInputError(f"{what} must hold numbers, got {_first_text(values, self.start)}.")
-        part = values.reshape(self.n_rows, -1) if values.ndim != 2 else values
-        if part.dtype.kind == "f" and not np.isfinite(part).all():
-            row, column = (int(i) for i in np.argwhere(~np.isfinite(part))[0])
-            got = "a gap or NaN" if np.isnan(part[row, column]) else f"{part[row, column]}"
+            raise InvalidInputError(f"{self._what(name)} must hold numbers, got {_first_text(values, self.start)}.")
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            bad, gaps = np.argwhere(~np.isfinite(values)), int(np.isnan(values).sum())
+            first = values[tuple(bad[0])]
+            got = f"{first}" if np.isinf(first) else "a gap" if gaps == 1 else f"{gaps:,} gaps, the first"
             raise InvalidInputError(
-                f"{what} must hold finite numbers, got {got} at row {self.start + row + 1}: drop or impute such rows."
+                f"{self._what(name)} must hold finite numbers, got {got} at row {self.start + bad[0][0] + 1}: fill or drop such rows in all "
+                f"tables, or leave the column out with `poscod fit --exclude {shlex.quote(name)}`."
             )
-        return part
+        return values
+
+    def _what(self, name: str) -> str:
+        return f"column '{name}' of {self.source}"
 
 
 class Table:
-    """A file of rows, opened for reading; see `poscod.cli._tables.open_table`.
+    """A table opened for reading, see `poscod.cli._tables.open_table`: its columns in order; `n_rows` is None where only reading tells."""
 
-    Parameters
-    ----------
-    path : Path
-    columns : sequence of Column
-        In the order of the file.
-    n_rows : int or None
-        None where only reading tells.
-    """
+    gaps: Container[Any] = (None,)
 
     def __init__(self, path: Path, columns: Sequence[Column], n_rows: int | None) -> None:
-        self.path = path
-        self.columns = {column.name: column for column in columns}
-        self.n_rows = n_rows
-        names = [column.name for column in columns]
-        if twice := sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []:
-            raise InvalidInputError(
-                f"{path} has several columns of the name '{twice[0]}': give each a name of its own."
-            )
+        self.path, self.n_rows = path, n_rows
+        self.columns: dict[str, Column] = {}
+        for column in columns:
+            if column.name in self.columns:
+                raise InvalidInputError(
+                    f"{path} has several columns of the name '{column.name}': give each a name of its own."
+                )
+            self.columns[column.name] = column
         if not columns:
             raise InvalidInputError(f"{path} has no columns.")
 
-    def chunks(self, rows: int = 65536, columns: Sequence[str] | None = None) -> Iterator[Rows]:
+    def chunks(self, rows: int = 65536, columns: Iterable[str] | None = None) -> Iterator[Block]:
         """Iterate over consecutive blocks of at most `rows` rows, so that memory stays bounded."""
-        names = self.need(self.columns if columns is None else columns)
         start = 0
-        for block, n in self._blocks(rows, names):
-            yield Rows({name: block[name] for name in names}, n, self.path, start)
-            start += n
+        for table in _rechunk(self._batches(rows, self.need(self.columns if columns is None else columns)), rows):
+            yield Block(table, self.path, start, self.gaps)
+            start += table.num_rows
 
-    def read(self, columns: Sequence[str] | None = None) -> Rows:
+    def read(self, columns: Iterable[str] | None = None) -> Block:
         """Return all rows at once."""
-        blocks = list(self.chunks(columns=columns))
-        if len(blocks) == 1:
-            return blocks[0]
-        names = self.need(self.columns if columns is None else columns)
-        joined = {
-            name: np.concatenate([self._same_width(block, name, blocks[0]) for block in blocks]) for name in names
-        }
-        return Rows(joined, sum(block.n_rows for block in blocks), self.path)
+        batches = self._batches(65536, self.need(self.columns if columns is None else columns))
+        return Block(_joined(list(batches)), self.path, gaps=self.gaps)
 
-    def need(self, names: Sequence[str] | Mapping[str, Any]) -> list[str]:
+    def need(self, names: Iterable[str]) -> list[str]:
         """Return the names as a list, or say which of them the file lacks."""
+        names = list(names)
         for name in names:
             if name not in self.columns:
                 raise InvalidInputError(f"{self.path} has no column '{name}'{self._instead(name)}")
-        return list(names)
+        return names
 
     def match(self, pattern: str) -> list[str]:
         """Return the columns that a glob such as ``f_*`` matches, in the order of the file; none is refused."""
-        found = (
-            [pattern]
-            if pattern in self.columns
-            else [name for name in self.columns if fnmatch.fnmatchcase(name, pattern)]
-        )
+        found = [pattern] if pattern in self.columns else fnmatch.filter(self.columns, pattern)
         if not found:
             raise InvalidInputError(f"{self.path} has no column that matches '{pattern}'{self._instead(pattern)}")
         return found
@@ -183,50 +135,32 @@ class Table:
         near, names = nearest(name, self.columns), listed(self.columns, most=20)
         return f": did you mean '{near}'? It has {names}." if near else f": it has {names}."
 
-    def _blocks(self, rows: int, names: list[str]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    def _batches(self, rows: int, names: list[str]) -> Iterator[Any]:
+        """Read Arrow batches of these columns, of about so many rows where the format lets one choose."""
         raise NotImplementedError
 
-    def _same_width(self, block: Rows, name: str, first: Rows) -> NDArray[Any]:
-        values = block[name]
-        if values.ndim == 2 and values.shape[1] != first[name].shape[1]:
-            raise InvalidInputError(
-                f"column '{name}' of {self.path} must hold lists of one length, got {first[name].shape[1]} numbers in "
-                f"row 1 and {values.shape[1]} in row {block.start + 1}."
-            )
-        return values
+
+def _rechunk(batches: Iterator[Any], rows: int) -> Iterator[Any]:
+    """Turn batches of any sizes into tables of at most `rows` rows, and all but the last of exactly that many."""
+    waiting: list[Any] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            table = _joined(waiting)
+            while table.num_rows >= rows:
+                yield table.slice(0, rows)
+                table = table.slice(rows)
+            waiting, count = table.to_batches(), table.num_rows
+    if count:
+        yield _joined(waiting)
 
 
-def listed(names: Any, most: int = 8) -> str:
-    """Return names for a message, the first few of them.
-
-    Examples
-    --------
-    >>> listed(["a", "b", "c"], most=2)
-    "'a', 'b' and 1 more"
-    """
-    names = [f"'{name}'" for name in names]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def arrow_to_numpy(values: Any, what: str, start: int) -> NDArray[Any]:
-    """Convert a pyarrow array: numbers with NaN for gaps, texts, or a matrix for lists of numbers."""
-    import pyarrow as pa
-
-    if isinstance(values.type, pa.ExtensionType):
-        values = values.storage
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    kind = values.type
-    if arrow_kind(kind)[0] == "matrix":
-        return _lists(values, what, start)
-    if pa.types.is_decimal(kind):
-        values = values.cast(pa.float64())
-    elif pa.types.is_boolean(kind) and values.null_count:
-        values = values.cast(pa.int8())
-    elif arrow_kind(kind)[0] == "text":
-        texts = values.to_pylist()
-        return np.array(texts, dtype=object if values.null_count or not texts else None)
-    return np.asarray(values.to_numpy(zero_copy_only=False))
+def _joined(batches: list[Any]) -> Any:
+    pa = arrow()
+    # Files of one folder may hold whole numbers here and others there.
+    return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive")
 
 
 def arrow_kind(kind: Any) -> tuple[str, int | None]:
@@ -243,18 +177,40 @@ def arrow_kind(kind: Any) -> tuple[str, int | None]:
         return "number", None
     if types.is_string(kind) or types.is_large_string(kind):
         return "text", None
-    if types.is_fixed_size_list(kind) and arrow_kind(kind.value_type)[0] == "number":
-        return "matrix", kind.list_size
-    if (types.is_list(kind) or types.is_large_list(kind)) and arrow_kind(kind.value_type)[0] == "number":
-        return "matrix", None
+    fixed = types.is_fixed_size_list(kind)
+    if (fixed or types.is_list(kind) or types.is_large_list(kind)) and arrow_kind(kind.value_type)[0] in (
+        "number",
+        "bool",
+    ):
+        return "matrix", kind.list_size if fixed else None
     return "other", None
+
+
+def to_numpy(values: Any, what: str, start: int) -> NDArray[Any]:
+    """Convert an Arrow column: numbers with NaN for gaps, texts, or a matrix for lists of numbers."""
+    pa = arrow()
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values.type, pa.ExtensionType):
+        values = values.storage
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind, _ = arrow_kind(values.type)
+    if kind == "matrix":
+        return _lists(values, what, start)
+    if pa.types.is_decimal(values.type):
+        values = values.cast(pa.float64())
+    elif kind == "bool" and values.null_count:
+        values = values.cast(pa.int8())
+    elif kind == "text":
+        texts = values.to_pylist()
+        return np.array(texts, dtype=object if values.null_count or not texts else None)
+    return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def _lists(values: Any, what: str, start: int) -> NDArray[Any]:
     """Stack lists of numbers to a matrix; ragged ones are refused."""
-    from pyarrow import compute
-
-    lengths = compute.list_value_length(values).to_numpy(zero_copy_only=False)
+    lengths = arrow("pyarrow.compute").list_value_length(values).to_numpy(zero_copy_only=False)
     if values.null_count:
         row = int(np.flatnonzero(np.isnan(lengths.astype(np.float64)))[0])
         raise InvalidInputError(f"{what} must hold a list of numbers in every row, got none at row {start + row + 1}.")
@@ -264,8 +220,19 @@ def _lists(values: Any, what: str, start: int) -> NDArray[Any]:
             f"{int(lengths[odd[0]])} in row {start + int(odd[0]) + 1}."
         )
     width = int(lengths[0]) if len(lengths) else 0
-    flat = arrow_to_numpy(values.flatten(), what, start)
-    return flat.reshape(len(lengths), width)
+    return to_numpy(values.flatten(), what, start).reshape(len(lengths), width)
+
+
+def to_arrow(values: Any, name: str) -> Any:
+    """Convert a column of numpy to Arrow: a matrix becomes lists. What is Arrow's already stays as it is."""
+    pa = arrow()
+    if not isinstance(values, np.ndarray):
+        return values
+    try:
+        flat = pa.array(np.ascontiguousarray(values, values.dtype.newbyteorder("=")).ravel())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(f"column '{name}' mixes types or has one that tables cannot hold ({error}).") from None
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1]) if values.ndim == 2 else flat
 
 
 def _first_text(values: NDArray[Any], start: int) -> str:

@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from poscod._json import plain
+from poscod._optional import require
 from poscod.exceptions import PoscodError
-
-__all__ = ["Console", "add_output_options", "percent"]
+from poscod.metrics import Interval
 
 _PATIENCE = 2.0
 """Seconds before progress is shown."""
@@ -39,6 +39,11 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON document instead of words")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def add_alias(group: Any, old: str, dest: str) -> None:
+    """Let an option be given under an old name, which no help mentions."""
+    group.add_argument(old, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 class Console:
@@ -70,20 +75,13 @@ class Console:
         """Return the console that the options of a command ask for; ``-o -`` gives standard output to the table."""
         return cls(json=args.json, quiet=args.quiet, taken=getattr(args, "output", None) == "-")
 
-    def say(self, *lines: str) -> None:
-        """Print lines for people: not with ``--json`` or ``--quiet``."""
-        if not self.json and not self.quiet:
-            stream = sys.stderr if self.taken else sys.stdout
-            stream.write("".join(f"{line}\n" for line in lines))
-            stream.flush()
-
     def answer(self, document: Mapping[str, Any], *lines: str) -> None:
-        """Give the answer of a command, once: the document with ``--json``, the lines otherwise."""
-        if not self.json:
-            self.say(*lines)
-            return
+        """Give the answer of a command, once: the document with ``--json``, otherwise the lines, unless ``--quiet`` is given."""
         stream = sys.stderr if self.taken else sys.stdout
-        stream.write(json.dumps(plain(document), ensure_ascii=False, allow_nan=False) + "\n")
+        if self.json:
+            stream.write(json_text(document))
+        elif not self.quiet:
+            stream.write("".join(f"{line}\n" for line in lines))
         stream.flush()
 
     @property
@@ -94,12 +92,14 @@ class Console:
     @contextmanager
     def progress(self, label: str, total: int | None = None, unit: str = "rows") -> Iterator[Callable[[int], Any]]:
         """Show a bar while the block runs; call what it yields with the number of units done."""
-        bar = self._bar(label, total, unit) if self.live else None
-        try:
-            yield (lambda n: None) if bar is None else bar.update
-        finally:
-            if bar is not None:
-                bar.close()
+        bar: Any = nullcontext()
+        if self.live:
+            with suppress(PoscodError):  # no bar is no reason not to work
+                tqdm = require("tqdm", extra="cli", feature="Showing progress").tqdm
+                shown = {"unit": f" {unit}", "unit_scale": True, "delay": _PATIENCE, "leave": False}
+                bar = tqdm(desc=label, total=total, file=sys.stderr, **shown)
+        with bar:
+            yield getattr(bar, "update", lambda n: None)
 
     @contextmanager
     def working(self, label: str) -> Iterator[None]:
@@ -127,16 +127,10 @@ class Console:
             done.set()
             thread.join()
 
-    def _bar(self, label: str, total: int | None, unit: str) -> Any:
-        from poscod._optional import require
 
-        try:
-            tqdm = require("tqdm", extra="cli", feature="Showing progress").tqdm
-        except PoscodError:
-            return None  # no bar is no reason not to work
-        return tqdm(
-            desc=label, total=total, unit=f" {unit}", unit_scale=True, delay=_PATIENCE, file=sys.stderr, leave=False
-        )
+def json_text(document: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return a document as JSON, in a line of its own."""
+    return json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
 
 
 def percent(share: float) -> str:
@@ -148,3 +142,14 @@ def percent(share: float) -> str:
     ('3.1 %', 'not known')
     """
     return "not known" if math.isnan(share) else f"{100.0 * share:.1f} %"
+
+
+def ranged(share: Interval, what: str = "interval") -> str:
+    """Return a share with its interval as a text.
+
+    Examples
+    --------
+    >>> ranged(Interval(0.25, 0.2, 0.35, 0.9), "90 % interval")
+    '25.0 % (90 % interval 20.0 % to 35.0 %)'
+    """
+    return f"{percent(share.estimate)} ({what} {percent(share.low)} to {percent(share.high)})"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """See the method work on real data: a classifier that knows the digits 0 to 5 is sent all ten, and learns when not to answer.
 
-Writes a report to open in a browser, the saved model, a picture, and the tables, to try the other commands on.
+Writes a report to open in a browser, the saved model, and the tables, to try the other commands on.
 
 Convention: the data are embedded in scikit-learn; everything is measured on rows that nothing was fitted on.
 """
@@ -19,16 +19,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poscod import report
-from poscod._comparison import Sample, read_sample
-from poscod._files import replacing
-from poscod.cli._console import Console, add_output_options, percent
-from poscod.cli._inputs import Inputs
-from poscod.cli._picture import draw_plane
+from poscod.cli._console import Console, add_output_options, percent, ranged
 from poscod.cli._rules import compare_rules, rules_table
 from poscod.cli._tables import TableWriter
 from poscod.datasets import OpenDigits, load_open_digits
-from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
+from poscod.metrics import Interval
+from poscod.model import POSCOD, Schema, read_sample
 
 EXAMPLES = ("poscod demo", "poscod demo -o somewhere && open somewhere/report.html")
 
@@ -38,9 +35,7 @@ COLUMNS = tuple(f"pixel_{i:02d}" for i in range(64))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "-o", "--output", default="demo-output", metavar="FOLDER", help="folder to write to (default: demo-output)"
-    )
+    parser.add_argument("-o", "--output", default="demo-output", metavar="FOLDER", help="folder to write to")
     add_output_options(parser)
 
 
@@ -55,34 +50,36 @@ def run(args: argparse.Namespace) -> None:
         model = fit_digits(digits)
     with console.working("measuring"):
         sample = read_sample(model, digits.test, digits.y_test, digits.ood, digits.log)
-        rules = [row for row in compare_rules(model, sample) if row["rule"] != "ratio"]
+        rules = [row for row in compare_rules(sample) if row["rule"] != "ratio"]
     folder.mkdir(parents=True, exist_ok=True)
     with console.working("writing"):
-        files = write_files(folder, model, digits, sample)
-    low, high = model.ratio_.ood_prior_interval(0.9)
-    own, free = rules[-1], rules[-1]["label_free"]["fpr"]
+        files = write_files(folder, model, digits)
+    low, high = model.scorer_.ratio.ood_prior_interval(0.9)
+    prior = Interval(model.calibration_.ood_prior, low, high, 0.9)
+    truth = float(digits.traffic_is_ood.mean())
+    own = rules[-1]
     accuracy = float(np.mean(model.predict_id(digits.test) == digits.y_test))
     console.answer(
         {
             "command": "demo",
             "accuracy": accuracy,
-            "ood_share": {"estimate": model.ood_prior_, "low": low, "high": high, "level": 0.9},
-            "ood_share_truth": float(digits.traffic_is_ood.mean()),
+            "ood_prior": prior,
+            "ood_prior_truth": truth,
+            "rule": model.rule_.to_dict(),
             "rules": rules,
             "files": [str(file) for file in files],
         },
         f"A classifier knows the digits 0 to 5 (right on {percent(accuracy)} of fresh ones) and is sent all ten.",
         "It has never seen a 6, 7, 8 or 9, and answers them all the same, often with confidence.",
-        f"What it has: {len(digits.labelled)} labelled digits, and a log of {len(digits.traffic)} inputs without labels.",
-        f"From the log it estimates that {percent(model.ood_prior_)} are unknown digits (90 % interval {percent(low)} to {percent(high)}); "
-        f"the truth is {percent(float(digits.traffic_is_ood.mean()))}.",
+        f"What it has: {len(digits.labelled)} labeled digits, and a log of {len(digits.traffic)} inputs without labels.",
+        f"Share of unknown digits that it estimates from the log: {ranged(prior, '90 % interval')}; the truth is {percent(truth)}.",
         f"Asked: accept {100 * TPR_MIN:g} % of known digits; unknown digits accepted and wrong answers weigh the same, as shares (alpha = "
         f"{ALPHA:g}).",
-        f"It rejects where r + {model.beta_:g} g > {model.threshold_:.2g}: r is the risk of an error, g how much more likely an unknown digit is.",
-        f"Fresh known digits accepted: {percent(own['tpr'].estimate)} (95 % interval {percent(own['tpr'].low)} to "
-        f"{percent(own['tpr'].high)}).",
-        f"Fresh unknown digits accepted: {percent(own['fpr'].estimate)}; estimated without a label of them: {percent(free.estimate)} "
-        f"(95 % interval {percent(free.low)} to {percent(free.high)}).",
+        f"{model.rule_}",
+        "In this rule r is the risk of an error, g how much more likely an unknown digit is.",
+        f"Fresh known digits accepted: {ranged(own['tpr'], '95 % interval')}.",
+        f"Fresh unknown digits accepted: {percent(own['fpr'].estimate)}; estimated without a label of them: "
+        f"{ranged(own['label_free']['fpr'], '95 % interval')}.",
         "MSP, the usual choice, rejects by r alone; SIRC joins r and g by a rule of thumb. All are asked for the same share:",
         "",
         *rules_table(rules, intervals=False),
@@ -92,16 +89,15 @@ def run(args: argparse.Namespace) -> None:
 
 
 def fit_digits(digits: OpenDigits) -> POSCOD:
-    """Fit the model of the demo: a fifth of the labelled rows trains the classifier, so that it makes mistakes worth rejecting."""
+    """Fit the model of the demo: a fifth of the labeled rows trains the classifier, so that it makes mistakes worth rejecting."""
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     model = POSCOD(classifier, alpha=ALPHA, tpr_min=TPR_MIN, calibration=0.8, random_state=0)
     model.fit(digits.labelled, digits.y_labelled, X_unlabeled=digits.traffic)
-    model.columns_ = Inputs(features=COLUMNS, target="digit", n_features=len(COLUMNS)).record()
-    return model
+    return model.with_schema(Schema(COLUMNS, target="digit", n_features=len(COLUMNS)))
 
 
-def write_files(folder: Path, model: POSCOD, digits: OpenDigits, sample: Sample) -> list[Path]:
-    """Write report, model, picture and tables; the report comes first in the list."""
+def write_files(folder: Path, model: POSCOD, digits: OpenDigits) -> list[Path]:
+    """Write report, model and tables; the report comes first in the list."""
     summary = report.summarise(
         model,
         X=digits.test,
@@ -109,17 +105,14 @@ def write_files(folder: Path, model: POSCOD, digits: OpenDigits, sample: Sample)
         X_ood=digits.ood,
         X_unlabeled=digits.log,
         title="A digit classifier that knows when not to answer",
-        names={"model": "model.poscod", "id": "test.csv", "ood": "ood.csv", "unlabelled": "log.csv"},
+        names={"model": "model.poscod", "id": "test.csv", "ood": "ood.csv", "unlabeled": "log.csv"},
     )
     report.write(summary, folder / "report.html")
     model.save(folder / "model.poscod")
-    picture = draw_plane(sample.known, sample.loss > 0, sample.groups["ood"], model.threshold_, model.beta_)
-    with replacing(folder / "plane.svg") as svg:
-        svg.write(picture.encode())
     new = np.concatenate([digits.test[:50], digits.ood[:50]])
     tables: dict[str, tuple[NDArray[Any], NDArray[Any] | None]] = {
-        "labelled.csv": (digits.labelled, digits.y_labelled),
-        "unlabelled.csv": (digits.traffic, None),
+        "labeled.csv": (digits.labelled, digits.y_labelled),
+        "unlabeled.csv": (digits.traffic, None),
         "test.csv": (digits.test, digits.y_test),
         "ood.csv": (digits.ood, None),
         "log.csv": (digits.log, None),
@@ -129,4 +122,4 @@ def write_files(folder: Path, model: POSCOD, digits: OpenDigits, sample: Sample)
         with TableWriter(folder / name) as file:
             target = {} if labels is None else {"digit": labels}
             file.write({**target, **dict(zip(COLUMNS, pixels.T, strict=True))})
-    return [folder / name for name in ("report.html", "model.poscod", "plane.svg", *tables)]
+    return [folder / name for name in ("report.html", "model.poscod", *tables)]

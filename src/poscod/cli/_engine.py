@@ -1,32 +1,33 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``--engine dask``: the same commands on tables beyond one memory.
+"""``--engine dask``: the same commands on tables that do not fit in memory.
 
 Convention: tables are Parquet files, folders of them or locations of any fsspec store; columns are chosen, and rows are read from a
-chunk, by the same code as for other tables; the model file is the same. A table of decisions is a folder of Parquet files, one per chunk, in the order of the rows.
+chunk, by the same code as for other tables; the model file is the same. A table of decisions is a folder of Parquet files, one per chunk,
+in the order of the rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from poscod._optional import require
-from poscod._validation import check_choice
-from poscod.cli._arrow import arrow, sentences
-from poscod.cli._columns import Column, Rows, Table, arrow_kind
+from poscod._validation import check_choice, check_count
+from poscod.backends.dask import Chunks, Passes, check_ratio_chunks, counted, fit, read_chunks, write_parquet
+from poscod.cli._arrow import sentences
+from poscod.cli._columns import Block, Column, Table, arrow, arrow_kind
 from poscod.cli._console import Console
 from poscod.cli._fresh import read_fresh
-from poscod.cli._inputs import Inputs
+from poscod.cli._inputs import measured, rows_of
 from poscod.cli._rules import compare_rules
 from poscod.cli._tables import FORMATS
-from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.ratio import CorrectedSigmoid
+from poscod.model import POSCOD, Sample, Schema
 
 ENGINES: dict[str, str] = {"memory": "this process", "dask": "a Dask cluster"}
 """Where a command computes."""
@@ -34,7 +35,7 @@ ENGINES: dict[str, str] = {"memory": "this process", "dask": "a Dask cluster"}
 
 def add_engine_options(parser: argparse.ArgumentParser, *, sample: bool = False) -> None:
     """Add ``--engine`` and what goes with it."""
-    group = parser.add_argument_group("beyond one memory")
+    group = parser.add_argument_group("tables that do not fit in memory")
     group.add_argument(
         "--engine", default="memory", help="memory, or dask for Parquet files of any size (default: memory)"
     )
@@ -43,15 +44,14 @@ def add_engine_options(parser: argparse.ArgumentParser, *, sample: bool = False)
         metavar="ADDRESS",
         help="running Dask scheduler, e.g. tcp://10.0.0.5:8786 (default: a cluster of local processes)",
     )
-    group.add_argument(
-        "--workers", type=int, metavar="N", help="processes of a local cluster (default: all processors)"
-    )
+    group.add_argument("--jobs", type=int, metavar="N", help="processes of a local cluster (default: all processors)")
+    group.add_argument("--workers", dest="jobs", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     if sample:
         group.add_argument(
             "--sample-rows",
             type=int,
             metavar="N",
-            help="with dask, train what needs its rows in one memory (a classifier, --ratio strong) on so many rows drawn at random",
+            help="with dask, train what needs its rows in memory (a classifier, --ratio strong) on so many rows drawn at random",
         )
 
 
@@ -59,34 +59,71 @@ def on_dask(args: argparse.Namespace) -> bool:
     """Tell whether a command runs on Dask, and refuse options that then mean nothing."""
     engine = check_choice(args.engine, "--engine", {name: name for name in ENGINES})
     if engine == "memory":
-        given = [n for n in ("scheduler", "workers", "sample_rows") if getattr(args, n, None) is not None]
+        given = [n for n in ("scheduler", "jobs", "sample_rows") if getattr(args, n, None) is not None]
         if given:
             raise InvalidInputError(
                 f"--{given[0].replace('_', '-')} belongs to --engine dask: add it, or leave both out."
             )
-    if engine == "dask" and getattr(args, "output", None) == "-":
+        return False
+    if args.jobs is not None:
+        check_count(args.jobs, "--jobs")
+        if args.scheduler is not None:
+            raise InvalidInputError(
+                "--jobs sizes a local cluster and --scheduler names a running one: give one of the two."
+            )
+    if getattr(args, "output", None) == "-":
         raise InvalidInputError("--engine dask writes a folder of Parquet files: give its name instead of -.")
-    return engine == "dask"
+    return True
 
 
-def open_cluster(args: argparse.Namespace, console: Console) -> Any:
-    """Return the cluster that the options ask for; progress where the console shows any."""
-    from poscod.backends.dask import Cluster
+@contextmanager
+def open_cluster(args: argparse.Namespace, console: Console) -> Iterator[Passes]:
+    """Connect to the cluster that the options ask for; a local one is started, and closed with the block."""
+    distributed = require("distributed", extra="dask", feature="--engine dask")
+    with ExitStack() as stack:
+        where = args.scheduler
+        if where is None:
+            local = distributed.LocalCluster(
+                n_workers=args.jobs,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                # Without an address Dask would offer its pages on port 8787 and on every network card.
+                dashboard_address="127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.ERROR,
+            )
+            where = stack.enter_context(local)
+        try:
+            client = distributed.Client(where, timeout="10s", set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InvalidInputError(
+                f"No Dask scheduler answers at {where} ({type(error).__name__}): start one with `dask scheduler`, or leave --scheduler "
+                "out for a local cluster."
+            ) from error
+        stack.enter_context(client)
+        stack.enter_context(client.as_current())
+        yield Passes(stack.enter_context(_shown()) if console.live else None)
 
-    return Cluster(address=args.scheduler, n_workers=args.workers, progress=console.live)
+
+@contextmanager
+def _shown() -> Iterator[Callable[[str, int, int], Any]]:
+    """Show the running pass on standard error."""
+    tqdm = require("tqdm", extra="dask", feature="Showing progress").tqdm
+    with tqdm(unit=" chunks", leave=False) as bar:
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.total, bar.n = total, done
+            bar.set_description(what)
+
+        yield show
 
 
 class FrameTable(Table):
-    """Parquet files as a Dask frame, with the columns of a table.
+    """Parquet files as a Dask frame, with the columns of a table; `path` is a file, folder, glob or URL."""
 
-    Parameters
-    ----------
-    path : str
-        File, folder, glob or URL.
-    cluster : Cluster
-    """
-
-    def __init__(self, path: str, cluster: Any) -> None:
+    def __init__(self, path: str, passes: Passes) -> None:
         frames = require("dask.dataframe", extra="dask", feature="--engine dask")
         other = Path(path).suffix.lower()
         if other in FORMATS and other != ".parquet":
@@ -96,136 +133,95 @@ class FrameTable(Table):
         if "://" not in path and not Path(path).exists() and "*" not in path:
             raise InvalidInputError(f"{path} does not exist: --engine dask reads Parquet files and folders of them.")
         with sentences(Path(path), "Parquet"):
-            self.frame = frames.read_parquet(path)
-            known = _columns_of(path)
-        dtypes = self.frame._meta.dtypes
-        columns = [known.get(str(name), Column(str(name), _kind(dtype))) for name, dtype in dtypes.items()]
+            # Arrow columns: a list of each row would become an object otherwise.
+            self.frame = frames.read_parquet(path, dtype_backend="pyarrow")
+        columns = [_column(str(name), dtype) for name, dtype in self.frame._meta.dtypes.items()]
         super().__init__(Path(path), columns, None)
-        self._source, self._cluster = path, cluster
+        self.passes = passes
 
-    def read(self, columns: Sequence[str] | None = None) -> Rows:
+    def read(self, columns: Iterable[str] | None = None) -> Block:
         """Bring some columns of all rows here, such as the labels."""
         names = self.need(self.columns if columns is None else columns)
-        parts = self._cluster.collect(self.frame[names].to_delayed(), "columns")
-        values = {name: np.concatenate([part[name].to_numpy() for part in parts]) for name in names}
-        return Rows(values, sum(len(part) for part in parts), self.path)
+        parts = self.passes.collect(self.frame[names].to_delayed(), "columns")
+        pandas = require("pandas", extra="dask", feature="--engine dask")
+        return _block(pandas.concat(parts), names, str(self.path))
 
-    def rows(self, inputs: Inputs) -> Any:
+    def rows(self, schema: Schema) -> Chunks:
         """Return the input of a model in chunks: matrices, or `Activations` with an outside classifier."""
-        from poscod.backends.dask._chunks import Chunks, counted
-
-        inputs.check(self)
-        dask = require("dask", extra="dask", feature="--engine dask")
-        # Arrow columns: a list of each row would become an object. All at once: of another selection Dask may make other parts.
-        frame = require("dask.dataframe", extra="dask", feature="--engine dask").read_parquet(
-            self._source, columns=list(dict.fromkeys(inputs.names)), dtype_backend="pyarrow"
-        )
-        every = tuple(frame.to_delayed())
-        counts = counted(every, str(self.path), self._cluster)
-        parts = [part for part, n in zip(every, counts, strict=True) if n]
-        lengths = tuple(n for n in counts if n)
-        if not parts:
-            raise InvalidInputError(f"{self.path} has no rows: it needs at least one.")
-        none = dask.delayed(_no_rows, pure=False)
-        like = self._cluster.collect([none(parts[0], dask.delayed(inputs, traverse=False), str(self.path))], "columns")[
-            0
-        ]
-        shared = dask.delayed((inputs.measured(like), str(self.path)), pure=False, traverse=False)
-        read = dask.delayed(_read_part, pure=False)
-        starts = np.cumsum([0, *lengths]).tolist()
-        made = tuple(read(part, shared, start) for part, start in zip(parts, starts, strict=False))
-        return Chunks(made, lengths, like)
+        schema.check(self.columns, self.path)
+        parts = self.frame[list(dict.fromkeys(schema.names))].to_delayed()
+        found = counted(parts, None, str(self.path), self.passes)
+        first = found.map(_no_rows, schema, str(self.path)).parts[:1]
+        like = self.passes.collect(first, "columns")[0]
+        starts = found.starts.tolist()
+        return found.map(_read_part, measured(schema, like), str(self.path), each=(starts,), like=like)
 
 
-def _columns_of(path: str) -> dict[str, Column]:
-    """Return the columns as the files describe them: a frame does not tell lists from other objects."""
-    store, target = require("fsspec.core", extra="dask", feature="--engine dask").url_to_fs(path)
-    found = sorted(store.glob(target)) if "*" in target else target
-    schema = arrow("pyarrow.dataset").dataset(found, filesystem=store, format="parquet").schema
-    return {field.name: Column(field.name, *arrow_kind(field.type)) for field in schema}
+def _column(name: str, dtype: Any) -> Column:
+    """Return a column as Arrow describes it; texts and the names of folders have a type of pandas."""
+    found = getattr(dtype, "pyarrow_dtype", None)
+    return Column(name, "text") if found is None else Column(name, *arrow_kind(found))
 
 
-def _kind(dtype: Any) -> str:
-    """Return the kind of a column that is in no file, such as the name of a folder."""
-    return {"f": "number", "i": "number", "u": "number", "b": "bool"}.get(str(getattr(dtype, "kind", "O")), "text")
-
-
-def _block(frame: Any, names: Sequence[str], source: str, start: int = 0) -> Rows:
+def _block(frame: Any, names: Sequence[str], source: str, start: int = 0) -> Block:
     """Return columns of a pandas frame as a block of a table."""
-    return Rows({name: _values(frame[name]) for name in names}, len(frame), source, start)
+    return Block(arrow().Table.from_pandas(frame[list(dict.fromkeys(names))], preserve_index=False), source, start)
 
 
-def _values(column: Any) -> Any:
-    if getattr(column.dtype, "kind", "O") in "fiub" and isinstance(column.dtype, np.dtype):
-        return column.to_numpy()
-    values = arrow().array(column, from_pandas=True)
-    return values.combine_chunks() if hasattr(values, "num_chunks") else values
+def _no_rows(frame: Any, schema: Schema, source: str) -> Any:
+    return rows_of(schema, _block(frame[:1], schema.names, source))[:0]
 
 
-def _no_rows(frame: Any, inputs: Inputs, source: str) -> Any:
-    return inputs.rows(_block(frame[:1], inputs.names, source))[:0]
-
-
-def _read_part(frame: Any, shared: tuple[Inputs, str], start: int) -> Any:
-    inputs, source = shared
-    return inputs.rows(_block(frame, inputs.names, source, start))
+def _read_part(frame: Any, start: int, schema: Schema, source: str) -> Any:
+    return rows_of(schema, _block(frame, schema.names, source, start))
 
 
 def fit_on_dask(
-    args: argparse.Namespace, model: Any, inputs: Inputs, tables: tuple[FrameTable, FrameTable], y: Any, cluster: Any
-) -> tuple[POSCOD, Inputs, int]:
-    """Fit a model on Dask tables."""
-    from poscod.backends.dask import fit
-
-    if args.ratio == "linear":
-        # Choosing a penalty by folds needs the rows in one memory; so many rows need none.
-        model = model.set_params(ratio=CorrectedSigmoid("paper"))
-    X = tables[0].rows(inputs)
-    inputs = inputs.measured(X.like)
-    traffic = tables[1].rows(inputs)
-    return fit(model, X, y, traffic, cluster=cluster, sample_rows=args.sample_rows), inputs, len(traffic)
+    args: argparse.Namespace, model: Any, schema: Schema, tables: tuple[FrameTable, FrameTable], y: Any, passes: Passes
+) -> tuple[POSCOD, int]:
+    """Fit a model on Dask tables; return it, with its columns, and the number of unlabeled rows."""
+    X = tables[0].rows(schema)
+    schema = measured(schema, X.like)
+    traffic = tables[1].rows(schema)
+    fitted = fit(model, X, y, traffic, sample_rows=args.sample_rows, progress=passes.progress)
+    return fitted.with_schema(schema), len(traffic)
 
 
 def predict_on_dask(
-    model: POSCOD, table: FrameTable, inputs: Inputs, kept: list[str], args: argparse.Namespace, columns_of: Any
+    model: POSCOD, table: FrameTable, schema: Schema, kept: list[str], args: argparse.Namespace, columns_of: Any
 ) -> Counter[str]:
     """Decide on the rows of a Dask table and write a folder of Parquet files."""
-    from poscod.backends.dask._decide import decider, write_parquet
-
     dask = require("dask", extra="dask", feature="--engine dask")
-    source = f"a chunk of {table.path}"
-    shared = dask.delayed((decider(model), inputs, kept, args.prefix, columns_of, source), pure=False, traverse=False)
-    sample = table.frame._meta_nonempty[list(dict.fromkeys([*kept, *inputs.names]))]
-    lazy = table.frame[list(sample.columns)].map_partitions(
-        _decide_part, shared, meta=sample[:0], enforce_metadata=False
-    )
-    return write_parquet(lazy, args.output, table._cluster, count=f"{args.prefix}reason")
-
-
-def evaluate_on_dask(
-    args: argparse.Namespace, model: POSCOD, cluster: Any
-) -> tuple[POSCOD, Any, list[dict[str, Any]], Any]:
-    """Measure a model and its competitors on Dask tables."""
-    from poscod.backends.dask import _evaluate
-
-    fresh = read_fresh(
-        args, model, opener=lambda path: FrameTable(path, cluster), reader=lambda inputs, table: table.rows(inputs)
-    )
-    rows, y = fresh.rows, fresh.y
-    sample = _evaluate.read_chunks(model, rows, y, cluster, pi=args.pi, level=args.level)
-    rules = compare_rules(model, sample, measure=_evaluate.measure_rule, areas=_evaluate.areas)
-    found = None
-    if "unlabelled" in rows:
-        found = _evaluate.check_ratio_chunks(model, rows["id"], y, rows["unlabelled"], cluster, level=args.level)
-    return model, sample, rules, found
+    parts = (model.scorer_, model.rule_, model.reject_label)
+    shared = dask.delayed((*parts, schema, kept, args.prefix, columns_of, str(table.path)), traverse=False)
+    frame = table.frame[list(dict.fromkeys([*kept, *schema.names]))]
+    lazy = frame.map_partitions(_decide_part, shared, meta=frame._meta, enforce_metadata=False)
+    return write_parquet(lazy, args.output, table.passes, count=f"{args.prefix}reason", index=False)
 
 
 def _decide_part(frame: Any, shared: tuple[Any, ...]) -> Any:
     """Decide on one chunk; the order and the index of the rows stay."""
-    model, inputs, kept, prefix, columns_of, source = shared
+    scorer, rule, reject_label, schema, kept, prefix, columns_of, path = shared
     if not len(frame):
         return frame[kept].assign(**{f"{prefix}reason": ""})
-    added = columns_of(model.decide(inputs.rows(_block(frame, inputs.names, source))), inputs, model.reject_label)
+    rows = rows_of(schema, _block(frame, schema.names, f"a chunk of {path}"))
+    added = columns_of(rule.decide(scorer.scored(rows, rule.problem.loss)), schema, reject_label)
     pandas = require("pandas", extra="dask", feature="--engine dask")
-    named = {prefix + name: values for name, values in added.items()}
-    return pandas.concat([frame[kept], pandas.DataFrame(named, index=frame.index)], axis=1)
+    named = pandas.DataFrame({prefix + name: values for name, values in added.items()}, index=frame.index)
+    return pandas.concat([frame[kept], named], axis=1)
+
+
+def evaluate_on_dask(
+    args: argparse.Namespace, model: POSCOD, passes: Passes
+) -> tuple[POSCOD, Sample, list[dict[str, Any]], Any]:
+    """Measure a model and its rivals on Dask tables: rates from counts of all rows, areas from a uniform sample of them."""
+    fresh = read_fresh(
+        args, model, opener=lambda path: FrameTable(path, passes), reader=lambda schema, table: table.rows(schema)
+    )
+    rows, y = fresh.rows, fresh.y
+    sample = read_chunks(model, rows, y, passes, pi=args.pi, level=args.level)
+    rules = compare_rules(sample, measure=lambda rule, _: sample.measured[rule.name])
+    found = None
+    if "unlabeled" in rows:
+        found = check_ratio_chunks(model, rows["id"], y, rows["unlabeled"], passes, level=args.level)
+    return model, sample, rules, found

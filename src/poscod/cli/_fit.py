@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Learn when not to answer, from labelled rows and from unlabelled traffic, and save the model.
+"""Learn when not to answer, from labeled rows and from unlabeled traffic, and save the model.
 
-LABELLED holds rows of the known classes with a column that names the class. UNLABELLED holds inputs as they arrive in use:
-nobody needs to say which of them are unknown. Tables are CSV, Parquet, Arrow, NPY or NPZ files.
+LABELED holds rows of the known classes with a column that names the class. UNLABELED holds inputs as they arrive in use:
+nobody needs to say which of them are unknown. Tables are CSV, Parquet, Arrow, NPY or NPZ files, or folders of the first three.
 
 Convention: columns are chosen by `poscod.cli._inputs`; everything else is an argument of `poscod.POSCOD`.
 """
@@ -10,62 +10,57 @@ Convention: columns are chosen by `poscod.cli._inputs`; everything else is an ar
 from __future__ import annotations
 
 import argparse
-import shlex
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import check_choice
-from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, reject_label_of
-from poscod.cli._columns import Rows, Table, listed
-from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, ratio_name, reject_label_of
+from poscod.cli._columns import Column, Table
+from poscod.cli._console import Console, add_output_options, percent, ranged
 from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
-from poscod.cli._inputs import Inputs, add_input_options
-from poscod.cli._models import promise, rule_words
-from poscod.cli._notes import Sampled, column_notes, list_notes, sample_columns, share_notes, trust_notes
-from poscod.cli._tables import check_output, open_table
-from poscod.cli._words import in_shell_words
-from poscod.estimator import POSCOD
+from poscod.cli._inputs import add_input_options, choose_schema, labels_of, measured, rows_of
+from poscod.cli._models import trust_options
+from poscod.cli._names import NAMES
+from poscod.cli._notes import column_notes, list_notes, share_notes
+from poscod.cli._tables import check_output, open_table, same_file
 from poscod.exceptions import InvalidInputError, PoscodWarning
+from poscod.metrics import Interval
+from poscod.model import POSCOD, Schema, listed
 
 EXAMPLES = (
-    "poscod fit labelled.parquet unlabelled.parquet --target label -o model.poscod",
+    "poscod fit labeled.parquet unlabeled.parquet --target label -o model.poscod",
     "poscod fit known.csv log.csv --target class --features 'f_*' --alpha 0.3 --tpr-min 0.9 -o model.poscod",
     "poscod fit held_out.npz log.npz --target label --logits logits --embedding features -o model.poscod",
-    "poscod fit labelled/ traffic/ --target label --logits logits --embedding features --ratio linear --engine dask -o model.poscod",
+    "poscod fit labeled/ traffic/ --target label --logits logits --embedding features --ratio paper --engine dask -o model.poscod",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("labelled", help="table of labelled rows")
-    parser.add_argument("unlabelled", help="table of unlabelled traffic")
+    parser.add_argument("labeled", help="table of labeled rows")
+    parser.add_argument("unlabeled", help="table of unlabeled traffic")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="model file to write, e.g. model.poscod")
     add_input_options(parser)
     what = parser.add_argument_group("what is asked")
-    what.add_argument(
-        "--alpha", type=float, default=0.5, help="relative cost of accepting an OOD input, 0 to 1 (default: 0.5)"
-    )
-    what.add_argument(
-        "--tpr-min", type=float, default=0.95, help="share of ID inputs that must be accepted (default: 0.95)"
-    )
+    what.add_argument("--alpha", type=float, default=0.5, help="relative cost of accepting an OOD input, 0 to 1")
+    what.add_argument("--tpr-min", type=float, default=0.95, help="share of ID inputs that must be accepted")
     what.add_argument(
         "--loss",
         default="zero_one",
-        metavar="LOSS",
         help="zero_one, absolute (ordered classes), or a CSV file with one named column and one row per class: row = truth, "
-        "column = answer (default: zero_one)",
+        "column = answer",
     )
     what.add_argument(
         "--threshold",
         default="empirical",
-        help="empirical: tpr-min on average; guaranteed: at least tpr-min with probability 1 - delta (default: empirical)",
+        help="empirical: tpr-min on average; guaranteed: at least tpr-min with probability 1 - delta",
     )
-    what.add_argument("--delta", type=float, default=0.05, help="error probability of a guarantee (default: 0.05)")
+    what.add_argument("--delta", type=float, default=0.05, help="error probability of a guarantee")
     what.add_argument(
         "--reject-label",
         metavar="LABEL",
@@ -73,96 +68,99 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how = parser.add_argument_group("how it is learned")
     how.add_argument(
-        "--classifier",
-        default="logistic",
-        help=f"one of {', '.join(CLASSIFIERS)} (default: logistic, on scaled columns)",
+        "--classifier", default="logistic", help=f"one of {', '.join(CLASSIFIERS)}; logistic scales columns"
     )
     how.add_argument(
         "--ratio",
+        type=ratio_name,
         default="strong",
-        help="strong: best; linear: the paper's log-linear ratio, which decides many times faster (default: strong)",
+        help="strong: best; paper: the paper's log-linear ratio, which decides many times faster",
     )
     how.add_argument(
         "--calibration",
         type=_number,
         default=0.5,
         metavar="SHARE",
-        help="share of labelled rows kept from the classifier, or a number of folds (default: 0.5)",
+        help="share of labeled rows kept from the classifier, or a number of folds",
     )
-    how.add_argument("--seed", type=_seed, default=0, help="seed of the random splits (default: 0)")
+    how.add_argument("--seed", type=_seed, default=0, help="seed of the random splits")
     add_engine_options(parser, sample=True)
     add_output_options(parser)
+
+
+class Fitted(NamedTuple):
+    """A model that knows its columns, and what there is to say about it.
+
+    `columns` are those of both tables, `rows` their numbers of rows.
+    """
+
+    model: POSCOD
+    columns: tuple[Mapping[str, Column], Mapping[str, Column]]
+    rows: tuple[int, int]
+    notes: list[str]
 
 
 def run(args: argparse.Namespace) -> None:
     """Fit and save a model."""
     console = Console.of(args)
-    check_output(args.output, [args.labelled, args.unlabelled])
-    if (
-        Path(args.labelled).exists()
-        and Path(args.unlabelled).exists()
-        and Path(args.labelled).samefile(args.unlabelled)
-    ):
+    check_output(args.output, [args.labeled, args.unlabeled])
+    if same_file(args.labeled, args.unlabeled):
         raise InvalidInputError(
-            f"{args.unlabelled} is given as labelled and as unlabelled: the unlabelled rows must be traffic of their own."
+            f"{args.unlabeled} is given as labeled and as unlabeled: the unlabeled rows must be traffic of their own."
         )
-    classifier = check_choice(args.classifier, "--classifier", CLASSIFIERS)()
-    ratio = check_choice(args.ratio, "--ratio", RATIOS)()
+    classifier = check_choice(args.classifier, "--classifier", CLASSIFIERS)
+    ratio = check_choice(args.ratio, "--ratio", RATIOS)
     if on_dask(args):
         with open_cluster(args, console) as cluster:
-            return _run_dask(args, console, classifier, ratio, cluster)
-    labelled, unlabelled = open_table(args.labelled), open_table(args.unlabelled)
-    _refuse_swapped(args, labelled, unlabelled)
-    inputs = Inputs.choose(args, labelled)
-    X, known = _read(labelled, inputs)
-    inputs = inputs.measured(X)
-    traffic, seen = _read(unlabelled, inputs)
-    y = inputs.labels(labelled)
-    model = _model(args, classifier, ratio, y, inputs)
-    with console.working("fitting"), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", PoscodWarning)
+            fitted = _fit_dask(args, classifier, ratio, cluster)
+    else:
+        fitted = _fit_memory(args, console, classifier, ratio)
+    _finish(args, console, fitted)
+
+
+def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, ratio: Any) -> Fitted:
+    """Fit a model on rows in memory."""
+    labeled, unlabeled = (open_table(path, whole=True) for path in (args.labeled, args.unlabeled))
+    _refuse_swapped(args, labeled, unlabeled)
+    schema = choose_schema(args, labeled)
+    schema.check(unlabeled.columns, unlabeled.path)
+    known, seen = labeled.read(schema.names), unlabeled.read(schema.names)
+    X = rows_of(schema, known)
+    schema = measured(schema, X)
+    traffic, y = rows_of(schema, seen), labels_of(schema, labeled, schema.target)
+    found, columns = column_notes(known, seen, schema.features), (labeled.columns, unlabeled.columns)
+    del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit
+    model = _model(args, classifier, ratio, y, schema)
+    with console.working("fitting"), _as_notes(found) as notes:
         model.fit(X, y, X_unlabeled=traffic)
-    notes = column_notes(known, seen)
-    return _finish(args, console, model, inputs, (labelled, unlabelled), (len(y), len(traffic)), caught, notes)
+    return Fitted(model.with_schema(schema), columns, (len(y), len(traffic)), notes)
 
 
-def _read(table: Table, inputs: Inputs) -> tuple[Any, dict[str, Sampled]]:
-    """Return the input of a model for all rows of a table, and some values of its columns."""
-    inputs.check(table)
-    block = table.read(inputs.names)
-    _refuse_gaps(block, inputs)
-    return inputs.rows(block), sample_columns(block, inputs.features)
+def _fit_dask(args: argparse.Namespace, classifier: Any, ratio: Any, cluster: Any) -> Fitted:
+    """Fit a model on a cluster."""
+    tables = FrameTable(args.labeled, cluster), FrameTable(args.unlabeled, cluster)
+    _refuse_swapped(args, *tables)
+    schema = choose_schema(args, tables[0])
+    y = labels_of(schema, tables[0], schema.target)
+    model = _model(args, classifier, ratio, y, schema)
+    with _as_notes([]) as notes:
+        model, n_traffic = fit_on_dask(args, model, schema, tables, y, cluster)
+    return Fitted(model, (tables[0].columns, tables[1].columns), (len(y), n_traffic), notes)
 
 
-def _refuse_gaps(block: Rows, inputs: Inputs) -> None:
-    """Refuse features with gaps, counting them and naming the option that leaves them out."""
-    for name in inputs.features:
-        values = block[name]
-        if values.ndim == 1 and values.dtype.kind == "f" and (gaps := np.flatnonzero(np.isnan(values))).size:
-            what = f"{gaps.size:,} gaps (first" if gaps.size > 1 else "one gap (it is"
-            raise InvalidInputError(
-                f"column '{name}' of {block.source} has {what} at row {gaps[0] + 1}): fill {'them' if gaps.size > 1 else 'it'} in all "
-                f"tables, or leave the column out with --exclude {shlex.quote(name)}."
-            )
-
-
-def _run_dask(args: argparse.Namespace, console: Console, classifier: Any, ratio: Any, cluster: Any) -> None:
-    """Fit and save a model on a cluster."""
-    labelled, unlabelled = FrameTable(args.labelled, cluster), FrameTable(args.unlabelled, cluster)
-    _refuse_swapped(args, labelled, unlabelled)
-    inputs = Inputs.choose(args, labelled)
-    y = inputs.labels(labelled)
-    model = _model(args, classifier, ratio, y, inputs)
+@contextmanager
+def _as_notes(notes: list[str]) -> Iterator[list[str]]:
+    """Collect what the library warns of, in the words of the shell, after these notes."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PoscodWarning)
-        model, inputs, n_traffic = fit_on_dask(args, model, inputs, (labelled, unlabelled), y, cluster)
-    _finish(args, console, model, inputs, (labelled, unlabelled), (len(y), n_traffic), caught)
+        yield notes
+    notes += [warned.message.told(NAMES) for warned in caught if isinstance(warned.message, PoscodWarning)]
 
 
-def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any], inputs: Inputs) -> POSCOD:
+def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any], schema: Schema) -> POSCOD:
     """Return the model that the options ask for."""
-    classes = _classes(y, inputs)
-    if inputs.logits and args.classifier != "logistic":
+    classes = list(schema.classes) or np.unique(y).tolist()
+    if schema.logits and args.classifier != "logistic":
         raise InvalidInputError(
             "--classifier trains a classifier, and --logits or --probabilities bring one: choose one."
         )
@@ -180,29 +178,50 @@ def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any
     )
 
 
-def _finish(
-    args: argparse.Namespace,
-    console: Console,
-    model: POSCOD,
-    inputs: Inputs,
-    tables: tuple[Table, Table],
-    n: tuple[int, int],
-    caught: Any,
-    notes: Sequence[str] = (),
-) -> None:
+def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
     """Save the model and tell what was learned."""
-    model.columns_ = inputs.record()
-    warned = [in_shell_words(str(w.message)) for w in caught if issubclass(w.category, PoscodWarning)]
-    found = [*list_notes(inputs, *tables), *notes, *warned, *share_notes(model, _classes(model.classes_, inputs), n[0])]
-    labelled, unlabelled = tables
-    document = _document(model, inputs, n, args) | {
-        "ignored": inputs.ignored(labelled),
-        "ignored_unlabelled": [name for name in inputs.ignored(unlabelled) if name not in labelled.columns],
+    model, schema, columns = fitted.model, fitted.model.schema_, fitted.columns
+    notes = [*list_notes(schema, *columns), *fitted.notes, *share_notes(model, args.calibration, fitted.rows[0])]
+    if types := model.save(args.output):
+        notes.append(
+            f"commands that read this model need {trust_options(types)} (types that are not trusted by default)."
+        )
+    ratio = model.scorer_.ratio
+    low, high = (0.0, 1.0) if ratio is None else ratio.ood_prior_interval(0.95)
+    document = {
+        "command": "fit",
+        "model": str(args.output),
+        "labeled": {"file": str(args.labeled), "rows": fitted.rows[0]},
+        "unlabeled": {"file": str(args.unlabeled), "rows": fitted.rows[1]},
+        "features": list(schema.features),
+        "logits": list(schema.logits),
+        "classes": schema.labels(model.scorer_.classes).tolist(),
+        "ignored": schema.ignored(columns[0]),
+        "ignored_unlabeled": [name for name in schema.ignored(columns[1]) if name not in columns[0]],
+        "ood_prior": Interval(model.calibration_.ood_prior, low, high, 0.95),
+        "rule": model.rule_.to_dict(),
+        "reject_label": model.reject_label,
+        "warnings": notes,
     }
-    model.save(args.output)
-    if args.classifier != "logistic":  # the default is trusted wherever it is read
-        found += trust_notes(args.output)
-    console.answer({**document, "warnings": found}, *_story(model, inputs, document, found))
+    console.answer(document, *_story(model, document))
+
+
+def _story(model: POSCOD, document: dict[str, Any]) -> list[str]:
+    schema, share = model.schema_, document["ood_prior"]
+    trained = "; no classifier is trained" if schema.logits else ", a classifier was trained"
+    ignored = f" Not used: {listed(document['ignored'], 8)}." if document["ignored"] else ""
+    if document["ignored_unlabeled"]:
+        ignored += f" Only in {document['unlabeled']['file']}, not used: {listed(document['ignored_unlabeled'], 8)}."
+    open_ = getattr(model.scorer_.ratio, "gate_open_", True)
+    shown = ranged(share, "95 % interval") if open_ else f"not shown ({percent(share.estimate)})"
+    return [
+        f"Read {document['labeled']['rows']:,} labeled rows of {len(document['classes'])} classes and "
+        f"{document['unlabeled']['rows']:,} unlabeled rows; {schema.words}{trained}.{ignored}",
+        f"Estimated share of OOD inputs among the unlabeled rows: {shown}.",
+        f"Rule: {model.rule_}",
+        *(f"Note: {text}" for text in document["warnings"]),
+        f"Saved: {document['model']}",
+    ]
 
 
 def _seed(text: str) -> int:
@@ -215,59 +234,9 @@ def _number(text: str) -> float | int:
     return int(text) if text.isdigit() else float(text)
 
 
-def _refuse_swapped(args: argparse.Namespace, labelled: Table, unlabelled: Table) -> None:
+def _refuse_swapped(args: argparse.Namespace, labeled: Table, unlabeled: Table) -> None:
     """Refuse tables in the wrong order."""
-    if args.target not in labelled.columns and args.target in unlabelled.columns:
+    if args.target not in labeled.columns and args.target in unlabeled.columns:
         raise InvalidInputError(
-            f"{args.labelled} has no column '{args.target}', and {args.unlabelled} has it: the labelled table comes first."
+            f"{args.labeled} has no column '{args.target}', and {args.unlabeled} has it: the labeled table comes first."
         )
-
-
-def _classes(y: NDArray[Any], inputs: Inputs) -> list[Any]:
-    """Return the classes as people know them, in the model's order."""
-    if inputs.classes:
-        return list(inputs.classes)
-    return np.unique(y).tolist()
-
-
-def _document(model: POSCOD, inputs: Inputs, n: tuple[int, int], args: argparse.Namespace) -> dict[str, Any]:
-    low, high = (0.0, 1.0) if model.ratio_ is None else model.ratio_.ood_prior_interval(0.95)
-    return {
-        "command": "fit",
-        "model": str(args.output),
-        "labelled": {"file": str(args.labelled), "rows": n[0]},
-        "unlabelled": {"file": str(args.unlabelled), "rows": n[1]},
-        "features": list(inputs.features),
-        "logits": list(inputs.logits),
-        "classes": _classes(model.classes_, inputs),
-        "ood_share": {"estimate": model.ood_prior_, "low": low, "high": high, "level": 0.95},
-        "alpha": model.alpha,
-        "tpr_min": model.tpr_min,
-        "beta": model.beta_,
-        "threshold": model.threshold_,
-        "calibration_rows": len(model.calibration_.codes),
-        "promise": promise(model),
-        "reject_label": model.reject_label,
-    }
-
-
-def _share_words(model: POSCOD, share: dict[str, Any]) -> str:
-    """Say the estimated share, or that none was shown."""
-    if not getattr(model.ratio_, "gate_open_", True):
-        return f"not shown ({percent(share['estimate'])})"
-    return f"{percent(share['estimate'])} (95 % interval {percent(share['low'])} to {percent(share['high'])})"
-
-
-def _story(model: POSCOD, inputs: Inputs, document: dict[str, Any], found: list[str]) -> list[str]:
-    ignored = f" Not used: {listed(document['ignored'])}." if document["ignored"] else ""
-    if document["ignored_unlabelled"]:
-        ignored += f" Only in {document['unlabelled']['file']}, not used: {listed(document['ignored_unlabelled'])}."
-    return [
-        f"Read {document['labelled']['rows']:,} labelled rows of {len(document['classes'])} classes and "
-        f"{document['unlabelled']['rows']:,} unlabelled rows; {inputs.words}.{ignored}",
-        f"Estimated share of OOD inputs among the unlabelled rows: {_share_words(model, document['ood_share'])}.",
-        f"Rule: {rule_words(model)}",
-        document["promise"],
-        *(f"Note: {text}" for text in found),
-        f"Saved: {document['model']}",
-    ]

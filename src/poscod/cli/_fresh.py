@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fresh rows for commands that measure a model: labelled ID rows, clean OOD rows, unlabelled traffic.
+"""Fresh rows for commands that measure a model: labeled ID rows, clean OOD rows, unlabeled traffic.
 
 Convention: columns are found as `poscod fit` has chosen them; rows are read whole, because every rate counts all of them.
 """
@@ -13,61 +13,57 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from poscod.cli._inputs import Inputs
-from poscod.cli._tables import Table, open_table
+from poscod.cli._columns import Table
+from poscod.cli._console import add_alias
+from poscod.cli._inputs import labels_of, read_rows, schema_for
+from poscod.cli._tables import open_table
 from poscod.exceptions import InvalidInputError
+from poscod.model import Schema
 
 
 class Fresh(NamedTuple):
-    """Rows that nothing was fitted on.
-
-    Attributes
-    ----------
-    tables : dict of str to Table
-        The files given, under "id", "ood" and "unlabelled".
-    rows : dict of str to rows
-        The input of the model for each.
-    y : ndarray of shape (n,)
-        Labels of the ID rows.
-    inputs : Inputs
-        Columns the model reads.
-    target : str
-        Column with the labels.
-    """
+    """Rows that nothing was fitted on: tables and inputs under "id", "ood" and "unlabeled", and labels of the ID rows."""
 
     tables: dict[str, Table]
     rows: dict[str, Any]
     y: NDArray[Any]
-    inputs: Inputs
+    schema: Schema
     target: str
 
 
 def add_fresh_options(parser: argparse.ArgumentParser) -> None:
     """Add the tables of fresh rows and what is known of them."""
     group = parser.add_argument_group("fresh rows")
-    group.add_argument("--id", required=True, metavar="TABLE", help="labelled rows that nothing was fitted on")
+    group.add_argument("--id", required=True, metavar="TABLE", help="labeled rows that nothing was fitted on")
     group.add_argument("--target", metavar="COLUMN", help="column with the class (default: as in `poscod fit`)")
     group.add_argument("--ood", metavar="TABLE", help="rows known to be out-of-distribution")
-    group.add_argument("--unlabelled", metavar="TABLE", help="fresh traffic, not the rows given to `poscod fit`")
-    group.add_argument(
-        "--pi", type=float, metavar="SHARE", help="share of OOD inputs in --unlabelled where it is known"
-    )
-    group.add_argument("--level", type=float, default=0.95, help="coverage of the intervals (default: 0.95)")
+    group.add_argument("--unlabeled", metavar="TABLE", help="fresh traffic, not the rows given to `poscod fit`")
+    add_alias(group, "--unlabelled", "unlabeled")
+    group.add_argument("--pi", type=float, metavar="SHARE", help="share of OOD inputs in --unlabeled where it is known")
+    group.add_argument("--level", type=float, default=0.95, help="coverage of the intervals")
+
+
+def given_tables(args: argparse.Namespace) -> dict[str, str]:
+    """Return the tables that a command was given."""
+    return {name: path for name in ("id", "ood", "unlabeled") if (path := getattr(args, name))}
 
 
 def read_fresh(
-    args: argparse.Namespace, model: Any, *, opener: Callable[[str], Table] = open_table, reader: Any = Inputs.read
+    args: argparse.Namespace,
+    model: Any,
+    *,
+    opener: Callable[[str], Table] = lambda path: open_table(path, whole=True),
+    reader: Callable[[Schema, Any], Any] = read_rows,
 ) -> Fresh:
     """Read the tables that a command was given."""
-    if args.pi is not None and not args.unlabelled:
-        raise InvalidInputError("--pi is the share of OOD inputs in --unlabelled: give that table, too.")
-    files = {"id": args.id, "ood": args.ood, "unlabelled": args.unlabelled}
-    tables = {name: opener(path) for name, path in files.items() if path}
-    inputs = Inputs.of_model(model, tables["id"])
-    target = args.target or inputs.target
+    if args.pi is not None and not args.unlabeled:
+        raise InvalidInputError("--pi is the share of OOD inputs in --unlabeled: give that table, too.")
+    tables = {name: opener(path) for name, path in given_tables(args).items()}
+    schema = schema_for(model, tables["id"])
+    target = args.target or schema.target
     if not target:
         raise InvalidInputError(f"{args.model} does not say which column holds the class: pass --target COLUMN.")
-    if not inputs.target and target in inputs.features:  # a model saved from Python takes all columns of numbers
-        inputs = replace(inputs, features=tuple(name for name in inputs.features if name != target))
-    rows = {name: reader(inputs, table) for name, table in tables.items()}
-    return Fresh(tables, rows, inputs.labels(tables["id"], target), inputs, target)
+    if not schema.target and target in schema.features:  # a model saved from Python takes all columns of numbers
+        schema = replace(schema, features=tuple(name for name in schema.features if name != target))
+    rows = {name: reader(schema, table) for name, table in tables.items()}
+    return Fresh(tables, rows, labels_of(schema, tables["id"], target), schema, target)

@@ -20,15 +20,15 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from poscod._validation import nearest
-from poscod.cli._words import in_shell_words
+from poscod.cli._names import NAMES
 from poscod.exceptions import PoscodError, PoscodWarning
 
 COMMANDS: dict[str, str] = {
     "demo": "see the method work on real digits, in under a minute",
-    "fit": "learn when not to answer, from labelled rows and unlabelled traffic",
+    "fit": "learn when not to answer, from labeled rows and unlabeled traffic",
     "predict": "answer or abstain on new rows",
     "at": "move a model to other costs, a budget or a bound of the error, without the data",
-    "evaluate": "measure a model on fresh rows, beside MSP and SIRC",
+    "evaluate": "measure a model on fresh rows, beside MSP (r alone) and SIRC",
     "report": "write a page for people: what is rejected, why, and what other costs would mean",
     "extract": "run a network and keep its features and logits",
     "export": "write a model as an ONNX graph that any runtime can serve",
@@ -51,6 +51,15 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help that says the default of every option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        none = isinstance(action.default, bool) or action.default in (None, "", [], argparse.SUPPRESS)
+        return text if none or "default: " in text else f"{text} (default: %(default)s)"
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = Parser(
@@ -69,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
             help=text,
             description=_description(module),
             epilog=_examples(module),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpFormatter,
             allow_abbrev=False,
         )
         module.add_arguments(command)
@@ -109,7 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except PoscodError as error:
-            return _fail(args, in_shell_words(str(error)), 2)
+            # Too few rows were held out, whoever counted them.
+            more = " More are held out by `poscod fit --calibration 0.8`." if "needed" in error.facts else ""
+            return _fail(args, error.told(NAMES) + more, 2)
         except OSError as error:
             return _fail(args, os_sentence(error), 2)
         except MemoryError:
@@ -184,4 +195,5 @@ def _fail(args: argparse.Namespace, sentence: str, code: int) -> int:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    sys.stderr.write(f"poscod: warning: {' '.join(str(message).split())}\n")
+    sentence = message.told(NAMES) if isinstance(message, PoscodWarning) else str(message)
+    sys.stderr.write(f"poscod: warning: {' '.join(sentence.split())}\n")

@@ -2,7 +2,7 @@
 """Watch the traffic: the OOD share over time, and whether the rule still does what it did.
 
 The log is a table with a column of times; either new rows, which the model decides, or decisions that `poscod predict` has
-written. Nothing needs a label. Without --ood, --unlabelled or --reference, what is known of OOD comes from the unlabelled rows
+written. Nothing needs a label. Without --ood, --unlabeled or --reference, what is known of OOD comes from the unlabeled rows
 of the fit, and intervals are wider. With --state the counts are kept in a file and every log is added to them once.
 
 Convention: rows are read and counted in blocks, so that memory does not grow with the log. Exit code 3 with --fail-on.
@@ -23,15 +23,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._files import replacing
-from poscod.cli._columns import Rows
-from poscod.cli._console import Console, add_output_options, percent
-from poscod.cli._inputs import Inputs
+from poscod._validation import check_choice
+from poscod.cli._columns import Block, Table
+from poscod.cli._console import Console, add_alias, add_output_options, percent
+from poscod.cli._inputs import read_rows, rows_of, schema_for
 from poscod.cli._models import add_model_options, load_model
-from poscod.cli._tables import Table, check_output, open_table
+from poscod.cli._names import NAMES
+from poscod.cli._rules import text_table
+from poscod.cli._tables import check_output, files_of, open_table
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
-from poscod.monitor import SEVERITIES, Monitor, Reference
-from poscod.monitor._times import read_moments
+from poscod.model import Schema
+from poscod.monitor import SEVERITIES, Monitor, Reference, read_moments
+from poscod.report import FORMATS, write
 
 EXAMPLES = (
     "poscod monitor model.poscod log.parquet --time at -o report.html",
@@ -40,10 +44,11 @@ EXAMPLES = (
 )
 
 BLOCK = 16384
-"""Rows that are counted at a time."""
+"""Block that are counted at a time."""
 _SHOWN = 20
 _COLUMNS = [field.name for field in fields(Decisions)]
-_OPTIONS = {"window": "--window", "ood_limit": "--ood-limit", "level": "--level", "false_alarm": "--false-alarm"}
+_PARAMETERS = ("window", "ood_limit", "level", "false_alarm")
+_KNOWN = ("ood", "unlabeled", "reference")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,20 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time", metavar="COLUMN", help="column with the time of each row (dates, or seconds since 1970)"
     )
-    parser.add_argument(
-        "--window", metavar="WIDTH", help="15min, 1h, 1d, ...; or a number of rows without --time (default: 1d)"
-    )
+    parser.add_argument("--window", help="15min, 1h, 1d, ...; or a number of rows without --time (default: 1d)")
     parser.add_argument(
         "--prefix", default="", metavar="TEXT", help="what `poscod predict --prefix` put before its columns"
     )
     parser.add_argument(
-        "--label",
-        metavar="COLUMN",
-        help="column of true labels where they have arrived; gaps are allowed, others are OOD",
+        "--label", metavar="COLUMN", help="true labels where they have arrived; gaps are allowed, others are OOD"
     )
     known = parser.add_argument_group("what is known of OOD inputs (one of them)").add_mutually_exclusive_group()
     known.add_argument("--ood", metavar="FILE", help="table of clean OOD rows that nothing was fitted on")
-    known.add_argument("--unlabelled", metavar="FILE", help="table of fresh traffic")
+    known.add_argument("--unlabeled", metavar="FILE", help="table of fresh traffic")
+    add_alias(known, "--unlabelled", "unlabeled")
     known.add_argument("--reference", metavar="FILE", help="reference written by --save-reference")
     parser.add_argument("--save-reference", metavar="FILE", help="write the reference to use it again")
     parser.add_argument(
@@ -80,9 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--false-alarm", type=float, metavar="P", help="probability of any false alarm, ever (default: 0.05)"
     )
     parser.add_argument("--state", metavar="FILE", help="file of counts to continue, or to begin")
-    parser.add_argument(
-        "--fail-on", choices=[s for s in SEVERITIES if s != "info"], help="exit code 3 for active findings like that"
-    )
+    severe = [name for name in SEVERITIES if name != "info"]
+    parser.add_argument("--fail-on", choices=severe, help="exit code 3 for active findings like that")
     parser.add_argument("-o", "--output", metavar="FILE", help="report to write: .html, .md or .json")
     add_output_options(parser)
 
@@ -90,32 +91,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Count a log and say what it shows."""
     console = Console.of(args)
-    sources = [path for path in (args.model, args.log, args.ood, args.unlabelled, args.reference) if path]
-    for target in (args.output, args.state, args.save_reference):
-        check_output(target, sources)
-    _check_distinct(args)
-    if args.output:
-        _check_format(args.output)
+    _check_outputs(args)
     model, table = load_model(args), open_table(args.log)
-    inputs = Inputs.of_model(model, table)
-    monitor, logs = _monitor(args, model, inputs)
+    schema = schema_for(model, table)
+    monitor, logs = _monitor(args, model, schema)
     digest = _digest(args.log)
     if digest in logs:
         raise InvalidInputError(f"{args.log} is already counted in {args.state}: a log is added once.")
     with console.progress("counting", table.n_rows) as advance:
-        for block, decisions in _decided(args, table, inputs, model):
+        for block, decisions in _decided(args, table, schema, model):
             at = block[args.time] if args.time else None
             if at is not None and monitor.width.clock:
                 at = read_moments(at, monitor.width, block.start + 1)
             monitor.update(decisions, at)
             if args.label:
-                _labels(monitor, decisions, block[args.label], at, inputs)
+                _labels(monitor, decisions, block[args.label], at, schema)
             advance(block.n_rows)
     summary = monitor.summary()
     if args.output:
-        from poscod.report import write_monitor
-
-        write_monitor(summary, args.output, title=f"What the monitor saw: {Path(args.log).name}")
+        write(summary, args.output, title=f"What the monitor saw: {Path(args.log).name}")
     if args.save_reference:
         _write(args.save_reference, monitor.reference.to_dict())
     if args.state:
@@ -123,73 +117,73 @@ def run(args: argparse.Namespace) -> None:
         state = {"state": monitor.state(), "reference": monitor.reference.to_dict(), "logs": sorted({*logs, digest})}
         _write(args.state, state)
     written = [f"Written: {path}" for path in (args.output, args.state, args.save_reference) if path]
-    console.answer({"command": "monitor", "output": args.output, **summary}, *_lines(summary), *written)
+    document = {"command": "monitor", "output": args.output, "rule": model.rule_.to_dict(), **summary}
+    console.answer(document, f"Rule: {model.rule_}", *_lines(summary), *written)
     if args.fail_on:
         least = SEVERITIES[args.fail_on]
         if any(SEVERITIES[finding["severity"]] >= least for finding in summary["findings"]):
             raise SystemExit(3)
 
 
-def _monitor(args: argparse.Namespace, model: Any, inputs: Inputs) -> tuple[Monitor, list[str]]:
+def _monitor(args: argparse.Namespace, model: Any, schema: Schema) -> tuple[Monitor, list[str]]:
     """Return the monitor to continue, or a new one, and what it has already counted."""
-    window: Any = args.window
-    if window is not None and not args.time:
+    given = {name: value for name in _PARAMETERS if (value := getattr(args, name)) is not None}
+    if not args.time and "window" in given:
         try:
-            window = float(window)
+            given["window"] = float(args.window)
         except ValueError:
             raise InvalidInputError(
-                f"--window {window} needs times: give --time, or a number of rows as the window."
+                f"--window {args.window} needs times: give --time, or a number of rows as the window."
             ) from None
-    given = {"window": window, "ood_limit": args.ood_limit, "level": args.level, "false_alarm": args.false_alarm}
-    given = {name: value for name, value in given.items() if value is not None}
-    if not args.time and "window" not in given and not (args.state and Path(args.state).exists()):
+    if args.state and Path(args.state).exists():
+        return _continued(args, given)
+    if not args.time and "window" not in given:
         raise InvalidInputError(
             "--time must name the column of times; without times give a number of rows as --window."
         )
-    if args.state and Path(args.state).exists():
-        for option in ("ood", "unlabelled", "reference", "calibrated"):
-            if getattr(args, option):
-                raise InvalidInputError(
-                    f"{args.state} has a reference of its own, got --{option}: leave the option out or begin another state."
-                )
-        data = _read(args.state)
-        monitor = Monitor.from_state(data.get("state"), Reference.from_dict(data.get("reference")))
-        for name, value in given.items():
-            if getattr(monitor, name) != value:
-                raise InvalidInputError(
-                    f"{args.state} was begun with {_OPTIONS[name]} {getattr(monitor, name)}, got {value}: leave the option out or begin "
-                    "another state."
-                )
-        logs = data.get("logs")
-        if not isinstance(logs, list):
-            raise InvalidInputError(f"{args.state} is damaged: it does not list its logs.")
-        return monitor, [str(log) for log in logs]
     if args.reference:
-        reference = Reference.from_dict(_read(args.reference))
-    else:
-        rows = {
-            name: inputs.read(open_table(getattr(args, name))) for name in ("ood", "unlabelled") if getattr(args, name)
-        }
-        changed = datetime.datetime.fromtimestamp(Path(args.model).stat().st_mtime, datetime.timezone.utc)
-        reference = Reference.from_model(model, **rows, created=args.calibrated or changed.date())
-    return Monitor(reference, **given), []
+        return Monitor(Reference.from_dict(_read(args.reference)), **given), []
+    tables = {name: path for name in ("ood", "unlabeled") if (path := getattr(args, name))}
+    rows = {name: read_rows(schema, open_table(path, whole=True)) for name, path in tables.items()}
+    changed = datetime.datetime.fromtimestamp(Path(args.model).stat().st_mtime, datetime.timezone.utc)
+    return Monitor(Reference.from_model(model, **rows, created=args.calibrated or changed.date()), **given), []
 
 
-def _decided(args: argparse.Namespace, table: Table, inputs: Inputs, model: Any) -> Iterator[tuple[Rows, Decisions]]:
+def _continued(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Monitor, list[str]]:
+    """Return the monitor of a state, which has its own reference and parameters, and what it has counted."""
+    for option in (*_KNOWN, "calibrated"):
+        if getattr(args, option):
+            raise InvalidInputError(
+                f"{args.state} has a reference of its own, got --{option}: leave the option out or begin another state."
+            )
+    data = _read(args.state)
+    monitor = Monitor.from_state(data.get("state"), Reference.from_dict(data.get("reference")))
+    for name, value in given.items():
+        if getattr(monitor, name) != value:
+            raise InvalidInputError(
+                f"{args.state} was begun with {NAMES[name]} {getattr(monitor, name)}, got {value}: leave the option out or begin "
+                "another state."
+            )
+    logs = data.get("logs")
+    if not isinstance(logs, list):
+        raise InvalidInputError(f"{args.state} is damaged: it does not list its logs.")
+    return monitor, [str(log) for log in logs]
+
+
+def _decided(args: argparse.Namespace, table: Table, schema: Schema, model: Any) -> Iterator[tuple[Block, Decisions]]:
     """Read the log in blocks, with the decisions it holds or those of the model."""
-    extra = [name for name in (args.time, args.label) if name]
-    table.need(extra)
+    extra = table.need(name for name in (args.time, args.label) if name)
     named = {name: args.prefix + name for name in _COLUMNS}
     if all(name in table.columns for name in named.values()):
-        for block in table.chunks(BLOCK, list(dict.fromkeys([*named.values(), *extra]))):
-            yield block, _read_decisions(block, named, inputs)
+        for block in table.chunks(BLOCK, dict.fromkeys([*named.values(), *extra])):
+            yield block, _read_decisions(block, named, schema)
         return
-    inputs.check(table)
-    for block in table.chunks(BLOCK, list(dict.fromkeys([*inputs.names, *extra]))):
-        yield block, model.decide(inputs.rows(block))
+    schema.check(table.columns, table.path)
+    for block in table.chunks(BLOCK, dict.fromkeys([*schema.names, *extra])):
+        yield block, model.decide(rows_of(schema, block))
 
 
-def _read_decisions(block: Rows, named: dict[str, str], inputs: Inputs) -> Decisions:
+def _read_decisions(block: Block, named: dict[str, str], schema: Schema) -> Decisions:
     columns = {name: block[column] for name, column in named.items()}
     for name in ("risk", "log_ratio", "score"):
         if columns[name].dtype.kind not in "fiu":
@@ -202,23 +196,23 @@ def _read_decisions(block: Rows, named: dict[str, str], inputs: Inputs) -> Decis
         raise InvalidInputError(f"column '{named['accept']}' of {block.source} must hold true or false in every row.")
     columns["accept"] = accept.astype(bool)
     columns["reason"] = columns["reason"].astype(str)
-    if inputs.classes:
-        columns["label"] = _codes(columns["label"], inputs)
+    if schema.classes:
+        columns["label"] = _codes(columns["label"], schema)
     return Decisions(**columns)
 
 
-def _codes(labels: NDArray[Any], inputs: Inputs) -> NDArray[Any]:
+def _codes(labels: NDArray[Any], schema: Schema) -> NDArray[Any]:
     """Turn names of classes into the codes that the model and its reference know; others stay as they are."""
-    codes = {str(name): str(code) for code, name in enumerate(inputs.classes)}
+    codes = {str(name): str(code) for code, name in enumerate(schema.classes)}
     return np.array([codes.get(str(label), f"'{label}'") for label in labels.tolist()])
 
 
-def _labels(monitor: Monitor, decisions: Decisions, y: NDArray[Any], at: Any, inputs: Inputs) -> None:
+def _labels(monitor: Monitor, decisions: Decisions, y: NDArray[Any], at: Any, schema: Schema) -> None:
     if at is None:
         raise InvalidInputError("--label needs --time: a label belongs to the window of its row.")
     known = np.array([value is not None and value == value and str(value) != "" for value in y.tolist()], dtype=bool)
     if known.any():
-        labels = _codes(y[known], inputs) if inputs.classes else y[known]
+        labels = _codes(y[known], schema) if schema.classes else y[known]
         monitor.update_labels(decisions[known], labels, at[known])
 
 
@@ -227,51 +221,40 @@ def _lines(summary: dict[str, Any]) -> Iterator[str]:
     yield f"{summary['totals']['decisions']:,} decisions in {len(windows)} windows of {summary['parameters']['window']}."
     if len(windows) > _SHOWN:
         yield f"The last {_SHOWN}:"
-    rows = [("from", "decisions", "accepted", "OOD share", "interval")]
+    rows = [["from", "decisions", "accepted", "OOD share", "interval"]]
     for w in windows[-_SHOWN:]:
         share = w["pi"]
-        known = share["estimate"] is not None
-        rows.append(
-            (
-                str(w["start"]),
-                f"{w['n']:,}",
-                percent(w["accepted"] / w["n"]) if w["n"] else "",
-                percent(share["estimate"]) if known else "not known",
-                f"{percent(share['low'])} to {percent(share['high'])}",
-            )
-        )
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
-    yield from ("  ".join([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in range(1, 5))]) for row in rows)
+        accepted = percent(w["accepted"] / w["n"]) if w["n"] else ""
+        estimate = "not known" if share["estimate"] is None else percent(share["estimate"])
+        interval = f"{percent(share['low'])} to {percent(share['high'])}"
+        rows.append([str(w["start"]), f"{w['n']:,}", accepted, estimate, interval])
+    yield from text_table(rows)
     if not summary["findings"]:
         yield "No findings."
     for finding in summary["findings"]:
         yield f"{finding['code']} {finding['severity']}: {finding['sentence']} {finding['meaning']} {finding['action']} ({finding['link']})"
 
 
-def _check_distinct(args: argparse.Namespace) -> None:
-    """Refuse to write two things into one file."""
-    named = {"--output": args.output, "--state": args.state, "--save-reference": args.save_reference}
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Refuse, before any work is done, outputs that are inputs or each other, and a report of unknown form."""
+    sources = [args.model, args.log, *(path for name in _KNOWN if (path := getattr(args, name)))]
     seen: dict[Path, str] = {}
-    for option, path in named.items():
+    for name in ("output", "state", "save_reference"):
+        path, option = getattr(args, name), f"--{name.replace('_', '-')}"
+        check_output(path, sources)
         if path and (other := seen.setdefault(Path(path).resolve(), option)) != option:
             raise InvalidInputError(f"{other} and {option} must be different files, got {path} for both.")
-
-
-def _check_format(output: str) -> None:
-    """Refuse a report of unknown form before any work is done."""
-    from poscod._validation import check_choice
-    from poscod.report import MONITOR_FORMATS
-
-    check_choice(Path(output).suffix.lower(), "The extension of --output", MONITOR_FORMATS)
+    if args.output:
+        check_choice(Path(args.output).suffix.lower(), "The extension of --output", FORMATS)
 
 
 def _read(path: str) -> dict[str, Any]:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, ValueError):
-        raise InvalidInputError(f"{path} is not JSON: give a file that `poscod monitor` has written.") from None
+    except ValueError:
+        data = None
     if not isinstance(data, dict):
-        raise InvalidInputError(f"{path} was not written by `poscod monitor`: it holds a {type(data).__name__}.")
+        raise InvalidInputError(f"{path} was not written by `poscod monitor`: give a file that it has written.")
     return data
 
 
@@ -282,7 +265,8 @@ def _write(path: str, data: dict[str, Any]) -> None:
 
 def _digest(path: str) -> str:
     digest = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
+    for part in files_of(Path(path)):
+        with part.open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
     return digest.hexdigest()

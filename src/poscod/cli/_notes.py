@@ -7,19 +7,17 @@ Convention: a note is one or two sentences that name the user's columns, rows an
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._inputs import NetworkHead
-from poscod.cli._columns import Table
+from poscod.cli._columns import Column
 from poscod.cli._console import percent
-from poscod.cli._inputs import Inputs
 from poscod.metrics import auroc
-from poscod.persist import UntrustedTypesError, load
-from poscod.ratio._diagnose import class_mix
+from poscod.model import Schema
+from poscod.ratio import class_mix
 
 SEPARATES = 0.98
 """AUROC of one column between the two tables from which on it is named.
@@ -37,100 +35,82 @@ _MUCH_HELD = 0.7
 _COMPARED = 10_000
 
 
-class Sampled(NamedTuple):
-    """Some values of a column of single numbers.
-
-    Attributes
-    ----------
-    values : ndarray
-        Every k-th value, with the least and the greatest.
-    counts : bool
-        Whether the column counts the rows: every value is the one before and the same step.
-    """
-
-    values: NDArray[Any]
-    counts: bool
-
-
-def sample_columns(block: Mapping[str, NDArray[Any]], names: Iterable[str]) -> dict[str, Sampled]:
-    """Return some values of each column of single numbers."""
-    found = {}
-    for name in names:
-        values = block[name]
-        if values.ndim == 1:
-            values = values.astype(np.float64)
-            steps, stride = np.diff(values), -(-len(values) // _COMPARED)
-            counts = len(steps) > 1 and steps[0] != 0 and bool((steps == steps[0]).all())
-            some = values if stride == 1 else np.r_[values[::stride], values.min(), values.max()]
-            found[name] = Sampled(some, counts)
-    return found
-
-
-def column_notes(known: Mapping[str, Sampled], traffic: Mapping[str, Sampled]) -> list[str]:
-    """Name columns that count rows, or that tell the labelled rows from the traffic by themselves.
+def column_notes(
+    known: Mapping[str, NDArray[Any]], traffic: Mapping[str, NDArray[Any]], names: Iterable[str]
+) -> list[str]:
+    """Name columns that count rows, or that tell the labeled rows from the traffic by themselves.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> known = {"day": rng.uniform(0, 30, 100), "size": rng.normal(0, 1, 100)}
     >>> traffic = {"day": rng.uniform(30, 60, 100), "size": rng.normal(1, 1, 100)}
-    >>> [note[:39] for note in column_notes(sample_columns(known, known), sample_columns(traffic, traffic))]
-    ["column 'day' alone tells the labelled r"]
+    >>> [note[:39] for note in column_notes(known, traffic, known)]
+    ["column 'day' alone tells the labeled ro"]
     """
     notes = []
-    for name in (name for name in known if name in traffic):
-        (values, counts), other = known[name], traffic[name].values
+    for name in names:
+        both = known[name], traffic[name]
+        if both[0].ndim > 1:
+            continue
+        values, other = (_some(column.astype(np.float64)) for column in both)
         apart = values.max() < other.min() or other.max() < values.min()
         area = 1.0 if apart else auroc(values, other)
         if (area := max(area, 1.0 - area)) >= SEPARATES:
             why = "its values do not overlap" if apart else f"AUROC {area:.3f}"
-            doubt = f"alone tells the labelled rows from the traffic ({why}): a row number or a time?"
-        elif counts and traffic[name].counts:
+            doubt = f"alone tells the labeled rows from the traffic ({why}): a row number or a time?"
+        elif all(_counts_rows(column) for column in both):
             doubt = "counts the rows of both tables: a row number?"
         else:
             continue
         option = shlex.quote(name)
-        notes.append(f"column '{name}' {doubt} --id {option} or --exclude {option} leaves it out.")
+        notes.append(f"column '{name}' {doubt} --row-id {option} or --exclude {option} leaves it out.")
     return notes
 
 
-def list_notes(inputs: Inputs, labelled: Table, unlabelled: Table) -> list[str]:
+def _some(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return every k-th value, with the least and the greatest."""
+    stride = -(-len(values) // _COMPARED)
+    return values if stride == 1 else np.r_[values[::stride], values.min(), values.max()]
+
+
+def _counts_rows(values: NDArray[Any]) -> bool:
+    """Tell whether every value is the one before and the same step."""
+    steps = np.diff(values.astype(np.float64))
+    return len(steps) > 1 and steps[0] != 0 and bool((steps == steps[0]).all())
+
+
+def list_notes(schema: Schema, labeled: Mapping[str, Column], unlabeled: Mapping[str, Column]) -> list[str]:
     """Say where columns of lists are left out that would help, or are taken for features and look like logits."""
-    lists = [c for name, c in labelled.columns.items() if c.kind == "matrix" and name in unlabelled.columns]
+    lists = [column for name, column in labeled.items() if column.kind == "matrix" and name in unlabeled]
     notes = []
     for name, _, width, _ in lists:
         option = shlex.quote(name)
-        if inputs.logits and not inputs.features and name not in inputs.logits:
+        if schema.logits and not schema.features and name not in schema.logits:
             size = f"lists of {width} numbers" if width else "lists of numbers"
             notes.append(f"column '{name}' ({size}) is not used: --embedding {option} makes the ratio stronger.")
-        elif not inputs.logits and name in inputs.features and "logit" in name.lower():
+        elif not schema.logits and name in schema.features and "logit" in name.lower():
             notes.append(f"column '{name}' is used as features. A classifier's own outputs? Then --logits {option}.")
     return notes
 
 
-def trust_notes(path: str) -> list[str]:
-    """Say what reading a saved model needs."""
-    try:
-        load(path)
-    except UntrustedTypesError as error:
-        options = " ".join(f"--trust {name}" for name in error.types)
-        return [f"commands that read this model need {options} (types that are not trusted by default)."]
-    return []
-
-
-def share_notes(model: Any, classes: Sequence[Any], n_labelled: int) -> list[str]:
+def share_notes(model: Any, held: float, n_labeled: int) -> list[str]:
     """Say what is doubtful about the estimated OOD share; more is checked by `poscod evaluate` on fresh traffic."""
-    if model.ratio_ is None:
+    ratio = model.scorer_.ratio
+    if ratio is None:
         return []
-    if not getattr(model.ratio_, "gate_open_", True):
-        return _seen_rows(model, n_labelled)
-    low, high = model.ratio_.ood_prior_interval(0.95)
-    if model.ood_prior_ > NEARLY_ALL and low > 0.0:
+    if not getattr(ratio, "gate_open_", True):
+        if isinstance(held, int) or model.scorer_.network or held > _MUCH_HELD:
+            return []
+        seen = round(n_labeled * held / 2)
+        return [f"the ratio sees about {seen:,} of your {n_labeled:,} labeled rows; --calibration 0.8 gives it more."]
+    low, high = ratio.ood_prior_interval(0.95)
+    if model.calibration_.ood_prior > NEARLY_ALL and low > 0.0:
         return [
             "nearly all traffic is called OOD: something other than strangers differs between the two tables; see "
             "docs/what-can-go-wrong.md."
         ]
-    if found := mix_notes(model, classes):
+    if found := mix_notes(model):
         return found  # more rows would not help
     if low == 0.0:
         return [
@@ -138,13 +118,13 @@ def share_notes(model: Any, classes: Sequence[Any], n_labelled: int) -> list[str
             "docs/how-much-data.md."
         ]
     if high - low > 0.5:
-        return [f"the share of OOD inputs is hardly known ({percent(low)} to {percent(high)}): add unlabelled rows."]
+        return [f"the share of OOD inputs is hardly known ({percent(low)} to {percent(high)}): add unlabeled rows."]
     return []
 
 
-def mix_notes(model: Any, classes: Sequence[Any]) -> list[str]:
+def mix_notes(model: Any) -> list[str]:
     """Name the class whose share differs most between the tables, where the mix of classes differs at all."""
-    kept, pi = model.calibration_, model.ood_prior_
+    kept, pi = model.calibration_, model.calibration_.ood_prior
     sides = []
     for logits, log_ratio in ((kept.logits, kept.log_ratio), (kept.traffic_logits, kept.traffic_log_ratio)):
         density = 1.0 - pi + pi * np.exp(np.minimum(log_ratio, 300.0)) if pi > 0.0 else np.ones(len(logits))
@@ -153,18 +133,9 @@ def mix_notes(model: Any, classes: Sequence[Any]) -> list[str]:
     if mix is None or not mix.differs:
         return []
     k = int(np.argmax(np.abs(mix.known - mix.traffic)))
+    name = model.schema_.labels(kept.classes)[k]
     return [
-        f"the mix of classes differs between the two tables (where the answer is sure, class '{classes[k]}' is "
-        f"{percent(mix.known[k])} of the labelled rows and {percent(mix.traffic[k])} of the traffic): part of the OOD share may be that. "
-        "If so, draw the labelled rows in the mix of the traffic: more rows do not help."
-    ]
-
-
-def _seen_rows(model: Any, n_labelled: int) -> list[str]:
-    """Say how many of the labelled rows the ratio has seen, where that can be changed."""
-    held = model.calibration
-    if isinstance(held, int) or isinstance(model.classifier_, NetworkHead) or held > _MUCH_HELD:
-        return []
-    return [
-        f"the ratio sees about {round(n_labelled * held / 2):,} of your {n_labelled:,} labelled rows; --calibration 0.8 gives it more."
+        f"the mix of classes differs between the two tables (where the answer is sure, class '{name}' is "
+        f"{percent(mix.known[k])} of the labeled rows and {percent(mix.traffic[k])} of the traffic): part of the OOD share may be that. "
+        "If so, draw the labeled rows in the mix of the traffic: more rows do not help."
     ]

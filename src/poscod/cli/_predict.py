@@ -16,13 +16,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._engine import FrameTable, add_engine_options, on_dask, open_cluster, predict_on_dask
-from poscod.cli._inputs import Inputs
+from poscod.cli._inputs import rows_of, schema_for
 from poscod.cli._models import add_model_options, load_model
-from poscod.cli._tables import Table, TableWriter, check_output, listed, open_table
+from poscod.cli._tables import TableWriter, check_output, open_table
 from poscod.decision import REASONS, Decisions
 from poscod.exceptions import InvalidInputError
+from poscod.model import POSCOD, Schema, listed
 
 EXAMPLES = (
     "poscod predict model.poscod new.parquet -o decisions.parquet",
@@ -52,60 +54,66 @@ def run(args: argparse.Namespace) -> None:
     """Decide on the rows of a table."""
     console = Console.of(args)
     check_output(args.output, [args.model, args.table])
+    model = load_model(args)
     if on_dask(args):
         with open_cluster(args, console) as cluster:
-            model, lazy = load_model(args), FrameTable(args.table, cluster)
-            chosen = Inputs.of_model(model, lazy)
-            chosen.check(lazy)
-            return _tell(
-                args, console, predict_on_dask(model, lazy, chosen, _kept(lazy, chosen, args), args, decision_columns)
-            )
-    model, table = load_model(args), open_table(args.table)
-    inputs = Inputs.of_model(model, table)
-    inputs.check(table)
-    kept = _kept(table, inputs, args)
-    reasons: Counter[str] = Counter()
-    with TableWriter(args.output) as file, console.progress("deciding", table.n_rows) as advance:
-        for block in table.chunks(BLOCK, list(dict.fromkeys([*kept, *inputs.names]))):
-            decisions = model.decide(inputs.rows(block))
-            added = decision_columns(decisions, inputs, model.reject_label)
-            file.write({**{name: block.raw(name) for name in kept}, **{args.prefix + k: v for k, v in added.items()}})
-            reasons.update(decisions.reason.tolist())
-            advance(block.n_rows)
-    return _tell(args, console, reasons)
-
-
-def _tell(args: argparse.Namespace, console: Console, reasons: Counter[str]) -> None:
-    """Say how many rows were accepted."""
-    total, accepted = sum(reasons[reason] for reason in REASONS), reasons["accepted"]
+            frame = FrameTable(args.table, cluster)
+            schema, kept = _choose(args, model, frame)
+            reasons = predict_on_dask(model, frame, schema, kept, args, decision_columns)
+    else:
+        reasons = _in_memory(args, console, model)
+    total, accepted = reasons.total(), reasons["accepted"]
     counts = {reason: reasons[reason] for reason in REASONS}
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if reason != "accepted")
     console.answer(
-        {"command": "predict", "rows": total, "output": str(args.output), "accepted": accepted, "reasons": counts},
+        {
+            "command": "predict",
+            "rows": total,
+            "output": str(args.output),
+            "accepted": accepted,
+            "reasons": counts,
+            "rule": model.rule_.to_dict(),
+        },
+        f"Rule: {model.rule_}",
         f"{total:,} rows: {accepted:,} accepted ({percent(accepted / total)}), {total - accepted:,} rejected ({rejected}).",
         f"Written: {args.output}",
     )
 
 
-def decision_columns(decisions: Decisions, inputs: Inputs, reject_label: Any) -> dict[str, NDArray[Any]]:
+def _in_memory(args: argparse.Namespace, console: Console, model: POSCOD) -> Counter[str]:
+    """Read, decide and write block by block; return how often each reason was given."""
+    table = open_table(args.table)
+    schema, kept = _choose(args, model, table)
+    reasons: Counter[str] = Counter()
+    with TableWriter(args.output) as file, console.progress("deciding", table.n_rows) as advance:
+        for block in table.chunks(BLOCK, dict.fromkeys([*kept, *schema.names])):
+            decisions = model.decide(rows_of(schema, block))
+            added = decision_columns(decisions, schema, model.reject_label)
+            file.write({**{name: block.table[name] for name in kept}, **{args.prefix + k: v for k, v in added.items()}})
+            reasons.update(decisions.reason.tolist())
+            advance(block.n_rows)
+    return reasons
+
+
+def decision_columns(decisions: Decisions, schema: Schema, reject_label: Any) -> dict[str, NDArray[Any]]:
     """Return decisions as columns of a table, with the labels that people know and the prediction."""
     columns = {field.name: getattr(decisions, field.name) for field in fields(decisions)}
-    columns["label"] = inputs.names_of(decisions.label)
-    named = Decisions(**columns)
-    prediction = named.predictions(reject_label)
+    columns["label"] = schema.labels(decisions.label)
+    prediction = Decisions(**columns).predictions(reject_label)
     # A model saved from Python may mix numbers and texts, which no column can.
     columns["prediction"] = prediction.astype(str) if prediction.dtype == object else prediction
     return columns
 
 
-def _kept(table: Table, inputs: Inputs, args: argparse.Namespace) -> list[str]:
-    """Return the columns of the input that are written, and refuse names that would stand twice."""
-    names = [inputs.id] if args.only_decisions else table.columns
-    kept = [name for name in names if name in table.columns]
+def _choose(args: argparse.Namespace, model: POSCOD, table: Table) -> tuple[Schema, list[str]]:
+    """Return what the model reads of a table and the columns that are written, and refuse names that would stand twice."""
+    schema = schema_for(model, table)
+    schema.check(table.columns, table.path)
+    kept = [name for name in ([schema.id] if args.only_decisions else table.columns) if name in table.columns]
     added = {args.prefix + name for name in (*(field.name for field in fields(Decisions)), "prediction")}
     if twice := [name for name in kept if name in added]:
         raise InvalidInputError(
             f"{table.path} already has the column{'s' * (len(twice) > 1)} {listed(twice)}: put something before the names of the "
             "added columns, e.g. --prefix poscod_, or use --only-decisions."
         )
-    return kept
+    return schema, kept

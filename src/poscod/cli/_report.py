@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Write a page for people: what the model does on fresh rows, what it promises, and what other costs would mean.
 
-The rows are those of `poscod evaluate`: --id are labelled rows that nothing was fitted on, --ood rows known to be out-of-distribution,
---unlabelled fresh traffic. The name of the output says the form: report.html opens in any browser without a network and has a
+The rows are those of `poscod evaluate`: --id are labeled rows that nothing was fitted on, --ood rows known to be out-of-distribution,
+--unlabeled fresh traffic. The name of the output says the form: report.html opens in any browser without a network and has a
 what-if explorer, report.md and report.json hold the same summary.
 
 Convention: r, log g and loss of every row are embedded in the page for its explorer, features and labels are not; example rows
@@ -15,16 +15,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options
-from poscod.cli._fresh import Fresh, add_fresh_options, read_fresh
+from poscod.cli._fresh import Fresh, add_fresh_options, given_tables, read_fresh
 from poscod.cli._models import add_model_options, load_model
-from poscod.cli._tables import Table, check_output
+from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
 from poscod.report import FORMATS, headline, summarise, write
 
 EXAMPLES = (
     "poscod report model.poscod --id test.parquet --target label --ood ood.parquet -o report.html",
-    "poscod report model.poscod --id test.csv --unlabelled log.csv --no-explorer-data -o report.md",
+    "poscod report model.poscod --id test.csv --unlabeled log.csv --no-explorer-data -o report.md",
 )
 
 
@@ -34,13 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_fresh_options(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="page to write: .html, .md or .json")
     parser.add_argument("--title", metavar="TEXT", help="title of the page")
-    parser.add_argument("--date", metavar="TEXT", help="date to print on the page (default: none)")
-    parser.add_argument(
-        "--examples", type=int, default=3, metavar="N", help="example rows of each kind (default: 3; 0 shows none)"
-    )
-    parser.add_argument(
-        "--columns", type=int, default=6, metavar="N", help="columns of your table in an example row (default: 6)"
-    )
+    parser.add_argument("--date", metavar="TEXT", help="date to print on the page")
+    parser.add_argument("--examples", type=int, default=3, metavar="N", help="example rows of each kind; 0 shows none")
+    parser.add_argument("--columns", type=int, default=6, metavar="N", help="columns of your table in an example row")
     parser.add_argument(
         "--max-points",
         type=int,
@@ -58,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     console = Console.of(args)
     if Path(args.output).suffix.lower() not in FORMATS:
         raise InvalidInputError(f"--output must end in {', '.join(FORMATS)}, got '{args.output}'.")
-    check_output(args.output, [args.model, *filter(None, (args.id, args.ood, args.unlabelled))])
+    check_output(args.output, [args.model, *given_tables(args).values()])
     model = load_model(args)
     fresh = read_fresh(args, model)
     with console.working("measuring"):
@@ -67,13 +64,13 @@ def run(args: argparse.Namespace) -> None:
             X=fresh.rows["id"],
             y=fresh.y,
             X_ood=fresh.rows.get("ood"),
-            X_unlabeled=fresh.rows.get("unlabelled"),
+            X_unlabeled=fresh.rows.get("unlabeled"),
             pi=args.pi,
             level=args.level,
             title=args.title,
             created=args.date,
             names={"model": Path(args.model).name, **{name: table.path.name for name, table in fresh.tables.items()}},
-            class_names=[str(name) for name in fresh.inputs.classes] or None,
+            class_names=[str(name) for name in fresh.schema.classes] or None,
             columns={name: _shown(table, name, fresh, args.columns) for name, table in fresh.tables.items()},
             n_examples=args.examples,
             max_columns=args.columns,
@@ -81,9 +78,10 @@ def run(args: argparse.Namespace) -> None:
             max_points=args.max_points,
         )
     write(summary, args.output)
-    document = {key: summary[key] for key in ("rows", "level", "promise", "rates", "rules")}
+    document = {key: summary[key] for key in ("rows", "level", "rule", "promise", "rates", "rules")}
     console.answer(
         {"command": "report", "model": str(args.model), "output": str(args.output), **document},
+        f"Rule: {model.rule_}",
         *headline(summary),
         f"Written: {args.output}",
     )
@@ -91,8 +89,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _shown(table: Table, name: str, fresh: Fresh, limit: int) -> dict[str, Any]:
     """Return the columns that example rows show: the id, what the model does not read, then what it reads."""
-    inputs = fresh.inputs
+    schema = fresh.schema
     label = fresh.target if name == "id" else None  # shown as the truth anyway
-    order = sorted(table.columns, key=lambda column: (column != inputs.id, column in inputs.names))
+    order = sorted(table.columns, key=lambda column: (column != schema.id, column in schema.names))
     chosen = [c for c in order if table.columns[c].kind != "matrix" and c != label][: max(limit, 0)]
     return dict(table.read(chosen)) if chosen else {}

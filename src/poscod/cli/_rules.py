@@ -2,7 +2,7 @@
 """The fitted rule beside its competitors, as rows of a table: one function for `evaluate` and `demo`.
 
 Convention: all rules use the same r and g and thresholds from the same calibration rows at the same required TPR
-(`poscod._comparison`). Areas are those of each rule's own score over all thresholds.
+(`poscod.model.rules_of`). Areas are those of each rule's own score over all thresholds. The model's own rule is the last.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from poscod._comparison import Competitor, Measured, Sample, measure, required_tpr, rules_of
 from poscod.cli._console import percent
-from poscod.metrics import METRICS, Interval
+from poscod.metrics import METRICS
+from poscod.model import Competitor, Measured, Sample, measure, required_tpr, rules_of
+from poscod.report import RULE_NAMES
 
-TITLES: dict[str, str] = {"risk": "MSP alone", "ratio": "g alone", "sirc": "SIRC(MSP, g)", "poscod": "poscod"}
-"""Rules in the order of the table and what people call them; with another loss than 0/1, MSP is the conditional risk."""
 
-
-def areas(rule: Competitor, sample: Sample, wanted: Mapping[str, dict[str, Any]]) -> dict[str, float]:
+def _areas(rule: Competitor, sample: Sample, wanted: Mapping[str, dict[str, Any]]) -> dict[str, float]:
     """Compute metrics of a rule's score over all thresholds."""
     arrays = {f"score_{group}": rule.score(decisions) for group, decisions in sample.groups.items()}
     arrays["loss_id"] = sample.loss
@@ -30,27 +28,22 @@ def areas(rule: Competitor, sample: Sample, wanted: Mapping[str, dict[str, Any]]
 
 
 def compare_rules(
-    model: Any,
     sample: Any,
     *,
     measure: Callable[[Competitor, Any], Measured] = measure,
-    areas: Callable[[Competitor, Any, Mapping[str, dict[str, Any]]], dict[str, float]] = areas,
 ) -> list[dict[str, Any]]:
-    """Measure the model's rule and its competitors on fresh rows."""
-    found = {rule.name: rule for rule in rules_of(model, sample)}
-    target = required_tpr(model, sample)
+    """Measure a model's rule and its competitors on fresh rows."""
     wanted: dict[str, dict[str, Any]] = {"aurc": {}}
     if "ood" in sample.sizes:
-        wanted |= {"ausrt": {"alpha": sample.alpha}, "auroc": {}, "oscr": {}, "fpr_at_tpr": {"tpr_min": target}}
+        wanted |= {"ausrt": {"alpha": sample.alpha}, "auroc": {}, "oscr": {}}
+        wanted["fpr_at_tpr"] = {"tpr_min": required_tpr(sample)}
+    own, *rivals = rules_of(sample)
     rows = []
-    for name, title in TITLES.items():
-        if name not in found:
-            continue
-        rule = found[name]
-        measured, area = measure(rule, sample), areas(rule, sample, wanted)
+    for rule in (*rivals, own):
+        measured, area = measure(rule, sample), _areas(rule, sample, wanted)
         row: dict[str, Any] = {
-            "rule": name,
-            "title": title if sample.zero_one else title.replace("MSP", "risk"),
+            "rule": rule.name,
+            "title": RULE_NAMES[rule.name],
             "threshold": rule.threshold,
             "tpr": measured.tpr,
             "selective_risk": measured.selective_risk,
@@ -72,68 +65,58 @@ def compare_rules(
 def rules_table(rows: Sequence[dict[str, Any]], *, intervals: bool = True) -> list[str]:
     """Return the comparison as lines of text."""
     ood, free = "fpr" in rows[0], "label_free" in rows[0]
-    star = "" if ood else "*"  # without OOD rows, the same rates as they follow from unlabelled traffic
-    columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
-        ("rule", lambda row: str(row["title"])),
-        ("ID accepted", lambda row: _share(row["tpr"], intervals)),
-        ("error of accepted", lambda row: _share(row["selective_risk"], intervals)),
-        ("AuSRT", lambda row: f"{row['ausrt']:.4f}") if ood else ("AURC", lambda row: f"{row['aurc']:.4f}"),
-    ]
+    star = "" if ood else "*"  # without OOD rows, the same rates as they follow from unlabeled traffic
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "rule": lambda row: str(row["title"]),
+        "ID accepted": lambda row: _cell(row["tpr"], intervals, percent),
+    }
     if ood or free:
-        columns.insert(2, (f"OOD accepted{star}", lambda row: _share(_from_ood(row)["fpr"], intervals)))
-        columns.insert(4, (f"SCOD risk{star}", lambda row: _number(_from_ood(row)["risk"], intervals)))
-    header = [name for name, _ in columns]
-    body = [[cell(row) for _, cell in columns] for row in rows]
-    widths = [max(len(line[i]) for line in [header, *body]) for i in range(len(header))]
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in [header, *body]
-    ]
+        columns[f"OOD accepted{star}"] = lambda row: _cell(_of_ood(row)["fpr"], intervals, percent)
+    columns["error of accepted"] = lambda row: _cell(row["selective_risk"], intervals, percent)
+    if ood or free:
+        columns[f"SCOD risk{star}"] = lambda row: _cell(_of_ood(row)["risk"], intervals, "{:.3f}".format)
+    columns["AuSRT" if ood else "AURC"] = lambda row: f"{row['ausrt' if ood else 'aurc']:.4f}"
+    lines = text_table([list(columns), *([cell(row) for cell in columns.values()] for row in rows)])
     return [*lines, "* estimated without OOD labels"] if free and not ood else lines
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines: the first column to the left, the others to the right.
+
+    Examples
+    --------
+    >>> text_table([("rule", "share"), ("r alone", "5 %")])
+    ['rule     share', 'r alone    5 %']
+    """
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [
+        "  ".join([row[0].ljust(first), *(cell.rjust(w) for cell, w in zip(row[1:], others, strict=True))])
+        for row in rows
+    ]
 
 
 def long_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the comparison with one number per line: rule, metric, rows it comes from, estimate, low, high."""
     lines = []
     for row in rows:
-        for metric, value in row.items():
-            if metric in ("rule", "title", "label_free"):
-                continue
-            lines.append(_line(row["rule"], metric, "labelled", value))
-        for metric, value in row.get("label_free", {}).items():
-            lines.append(_line(row["rule"], metric, "unlabelled", value))
+        named = {name: value for name, value in row.items() if name not in ("rule", "title", "label_free")}
+        for source, values in {"labeled": named, "unlabeled": row.get("label_free", {})}.items():
+            for metric, value in values.items():
+                ends = {end: float(getattr(value, end, math.nan)) for end in ("low", "high")}
+                estimate = float(getattr(value, "estimate", value))
+                lines.append({"rule": row["rule"], "metric": metric, "from": source, "estimate": estimate, **ends})
     return lines
 
 
-def _line(rule: str, metric: str, source: str, value: Any) -> dict[str, Any]:
-    nan = float("nan")
-    low, high = (value.low, value.high) if hasattr(value, "low") else (nan, nan)
-    return {
-        "rule": rule,
-        "metric": metric,
-        "from": source,
-        "estimate": float(getattr(value, "estimate", value)),
-        "low": float(low),
-        "high": float(high),
-    }
-
-
-def _from_ood(row: dict[str, Any]) -> dict[str, Any]:
+def _of_ood(row: dict[str, Any]) -> dict[str, Any]:
     """Return where the rates of OOD inputs stand: measured, or estimated without their labels."""
     free: dict[str, Any] = row.get("label_free", {})
     return row if "fpr" in row else free
 
 
-def _share(value: Any, intervals: bool) -> str:
-    text = percent(value.estimate)
-    if math.isnan(value.estimate):
-        return text
-    return f"{text} [{100 * value.low:.1f}, {100 * value.high:.1f}]" if intervals else text
-
-
-def _number(value: Interval, intervals: bool) -> str:
-    if math.isnan(value.estimate):
-        return percent(value.estimate)
-    return f"{value.estimate:.3f} [{value.low:.3f}, {value.high:.3f}]" if intervals else f"{value.estimate:.3f}"
+def _cell(value: Any, intervals: bool, text: Callable[[float], str]) -> str:
+    """Return a rate with its interval in brackets, whose unit is not repeated."""
+    if math.isnan(value.estimate) or not intervals:
+        return percent(value.estimate) if math.isnan(value.estimate) else text(value.estimate)
+    low, high = (text(end).removesuffix(" %") for end in (value.low, value.high))
+    return f"{text(value.estimate)} [{low}, {high}]"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tables in and out: one mapping from a file's extension to how it is read and written.
 
-Convention: reading streams blocks of rows (`poscod.cli._columns.Rows`), writing takes blocks of columns and the file appears as
-a whole or not at all. ``-`` as an output is CSV on standard output.
+Convention: reading streams blocks of rows (`poscod.cli._columns.Block`), writing takes blocks of columns and the file appears as
+a whole or not at all. ``-`` as an output is CSV on standard output. A folder of CSV, Parquet or Arrow files is one table, its files in
+the order of their names.
 """
 
 from __future__ import annotations
@@ -12,38 +13,37 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, final
 
 from poscod._files import check_target, replacing
 from poscod.cli._arrays import ArrayWriter, open_npy, open_npz
-from poscod.cli._arrow import ArrowTable, CsvTable, ParquetTable, csv_writer, ipc_writer, parquet_writer
-from poscod.cli._columns import Column, Rows, Table, listed
+from poscod.cli._arrow import CsvTable, open_ipc, open_parquet
+from poscod.cli._columns import Block, Table, arrow, to_arrow
 from poscod.exceptions import InvalidInputError
-
-__all__ = ["FORMATS", "Column", "Rows", "Table", "TableWriter", "check_output", "listed", "open_table"]
+from poscod.model import listed
 
 
 class Format(NamedTuple):
-    """How files of one extension are read and written."""
+    """How files of one extension are read and written; `write` makes a writer from a file, the folder it lies in and the Arrow schema."""
 
-    read: Callable[[Path], Table]
-    write: Callable[[BinaryIO, Path], Any]
+    read: Callable[[Path, list[Path], bool], Table]
+    write: Callable[[BinaryIO, Path, Any], Any]
 
 
 FORMATS: dict[str, Format] = {
-    ".csv": Format(CsvTable, lambda file, _: csv_writer(file)),
-    ".parquet": Format(ParquetTable, lambda file, _: parquet_writer(file)),
-    ".npz": Format(open_npz, lambda file, folder: ArrayWriter(file, folder, archive=True)),
-    ".npy": Format(open_npy, lambda file, folder: ArrayWriter(file, folder, archive=False)),
-    ".arrow": Format(ArrowTable, lambda file, _: ipc_writer(file)),
-    ".feather": Format(ArrowTable, lambda file, _: ipc_writer(file)),
+    ".csv": Format(CsvTable, lambda file, _, schema: arrow("pyarrow.csv").CSVWriter(file, schema)),
+    ".parquet": Format(open_parquet, lambda file, _, schema: arrow("pyarrow.parquet").ParquetWriter(file, schema)),
+    ".npz": Format(open_npz, lambda file, folder, _: ArrayWriter(file, folder, archive=True)),
+    ".npy": Format(open_npy, lambda file, folder, _: ArrayWriter(file, folder, archive=False)),
+    ".arrow": Format(open_ipc, lambda file, _, schema: arrow("pyarrow.ipc").new_file(file, schema)),
+    ".feather": Format(open_ipc, lambda file, _, schema: arrow("pyarrow.ipc").new_file(file, schema)),
 }
 """Extension of a file to how it is read and written."""
+_IN_FOLDERS = (".csv", ".parquet", ".arrow", ".feather")
 
 
-def open_table(path: str | os.PathLike[str]) -> Table:
-    """Open a table for reading.
+def open_table(path: str | os.PathLike[str], *, whole: bool = False) -> Table:
+    """Open a table for reading; `whole` where all rows will be read, so that a text file is parsed once.
 
     Notes
     -----
@@ -61,22 +61,30 @@ def open_table(path: str | os.PathLike[str]) -> Table:
     ([('id', 'text'), ('features', 'matrix')], 2)
     """
     source = Path(path)
-    form = _format(source)
-    source.open("rb").close()  # the system's own words where there is no such file
-    table = form.read(source)
+    files = files_of(source)
+    table = _format(files[0]).read(source, files, whole)
     if table.n_rows == 0 or (table.n_rows is None and next(table.chunks(1), None) is None):
         raise InvalidInputError(f"{source} has no rows: it needs at least one.")
     return table
 
 
-@final
-class TableWriter:
-    """Write a table block by block; the file appears, or is replaced, when the block ends without an error.
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a table: itself, or those of a folder."""
+    if not path.is_dir():
+        _format(path)
+        path.open("rb").close()  # the system's own words where there is no such file
+        return [path]
+    found = sorted(p for p in path.rglob("*") if p.suffix.lower() in _IN_FOLDERS and p.name[0] not in "._")
+    if len({file.suffix.lower() for file in found}) != 1:
+        raise InvalidInputError(
+            f"{path} is a folder, and must hold files of one format ({', '.join(_IN_FOLDERS)}), got {listed(found) or 'none'}."
+        )
+    return found
 
-    Parameters
-    ----------
-    path : str or path-like
-        Name ending in an extension of `FORMATS`; ``-`` is CSV on standard output.
+
+@final
+class TableWriter(contextlib.ExitStack):
+    """Write a table block by block; the file appears, or is replaced, when the block ends without an error.
 
     Examples
     --------
@@ -91,31 +99,40 @@ class TableWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
         self.path = Path(path)
         self._stdout = os.fspath(path) == "-"
         self._format = FORMATS[".csv"] if self._stdout else _format(self.path)
+        self._writer: Any = None
 
     def __enter__(self) -> TableWriter:
-        self._stack = contextlib.ExitStack()
-        file: Any = sys.stdout.buffer if self._stdout else self._stack.enter_context(replacing(self.path))
-        self._writer = self._format.write(file, self.path.parent)
+        self._file: Any = sys.stdout.buffer if self._stdout else self.enter_context(replacing(self.path))
         return self
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Append a block; the first one fixes names, order and types of the columns."""
-        self._writer.write(columns)
+        """Append a block of numpy or Arrow columns; the first one fixes names, order and types of the columns."""
+        raw = columns.table if isinstance(columns, Block) else columns
+        arrays = {name: to_arrow(raw[name], name) for name in columns}
+        if self._stdout or self.path.suffix.lower() == ".csv":
+            arrays = {name: _flat(values, name) for name, values in arrays.items()}
+        table = arrow().table(arrays)
+        if self._writer is None:
+            self._schema = table.schema
+            self._writer = self._format.write(self._file, self.path.parent, self._schema)
+            self.callback(self._writer.close)  # before the draft becomes the file, or is thrown away
+        self._writer.write(table.cast(self._schema))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._writer.close()
-        except BaseException as failure:
-            if kind is None:
-                self._stack.__exit__(type(failure), failure, failure.__traceback__)
-                raise
-            # After a first error the end of the file cannot matter: the draft is thrown away.
-        self._stack.__exit__(kind, error, trace)
+
+def _flat(values: Any, name: str) -> Any:
+    """Return a column as CSV can hold it."""
+    types = arrow().types
+    if types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if types.is_nested(values.type):
+        raise InvalidInputError(
+            f"column '{name}' holds lists, which CSV cannot: write Parquet or NPZ, or leave the column out."
+        )
+    return values
 
 
 def check_output(path: str | os.PathLike[str] | None, inputs: Sequence[str | os.PathLike[str]]) -> None:
@@ -128,9 +145,13 @@ def check_output(path: str | os.PathLike[str] | None, inputs: Sequence[str | os.
     if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
         raise InvalidInputError(f"cannot write {target}: the folder {target.parent} may not be written to.")
     check_target(target)
-    for source in inputs:
-        if target.exists() and Path(source).exists() and target.samefile(source):
-            raise InvalidInputError(f"the output {target} is also an input: choose another name.")
+    if any(same_file(target, source) for source in inputs):
+        raise InvalidInputError(f"the output {target} is also an input: choose another name.")
+
+
+def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Tell whether two names are those of one file that is there."""
+    return Path(one).exists() and Path(other).exists() and Path(one).samefile(other)
 
 
 def _format(path: Path) -> Format:

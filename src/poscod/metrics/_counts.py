@@ -17,7 +17,6 @@ from poscod._validation import Floats, check_vector, check_weight
 from poscod.exceptions import UndefinedMetricWarning
 
 Indices = NDArray[np.intp]
-_LEAST_BLOCK = 1 << 18  # numbers
 ABSENT: Any = object()  # not None: a forgotten loss must not be scored as a perfect classifier
 _NO_ROWS: Indices = np.zeros(0, dtype=np.intp)
 
@@ -119,22 +118,15 @@ def rank(
     Each sample is sorted by itself and the two runs are merged: numpy's stable sort finds the runs and merges them in
     linear time, which is several times cheaper than sorting the pooled sample.
     """
-    m, n = len(score_id), 0 if score_ood is None else len(score_ood)
-    # One block for the long arrays, with room to spare that is never touched: freed, it teaches the C library to keep that
-    # much memory for the next call. Separate arrays go back to the system and are faulted in again, which costs more than
-    # the arithmetic.
-    block = np.empty(max(6 * (m + n), _LEAST_BLOCK))[: 3 * (m + n)].reshape(3, m + n)
-    pooled, ordered, rank_ood = block[0], block[1], block[2].view(np.intp)
-    by_id, by_ood = _order_into(pooled[:m], score_id, order_id), _NO_ROWS
-    if score_ood is None or n == 0:
-        ordered, rank_id = pooled, np.arange(1, m + 1, dtype=np.intp)
-        rank_ood[:] = 0
-    else:
-        by_ood = _order_into(pooled[m:], score_ood, order_ood)
+    m = len(score_id)
+    by_id, ordered = _order(score_id, order_id)
+    by_ood, rank_id = _NO_ROWS, np.arange(1, m + 1)
+    if score_ood is not None and len(score_ood):
+        by_ood, ordered_ood = _order(score_ood, order_ood)
+        pooled = np.concatenate([ordered, ordered_ood])
         merge = np.argsort(pooled, kind="stable")
-        np.take(pooled, merge, out=ordered, mode="clip")
-        rank_id = np.cumsum(merge < m, out=merge)
-        np.subtract(np.arange(1, m + n + 1, dtype=np.intp), rank_id, out=rank_ood)
+        ordered, rank_id = pooled[merge], np.cumsum(merge < m)
+    rank_ood = np.arange(1, len(ordered) + 1) - rank_id
     is_end = ordered[1:] != ordered[:-1]
     if is_end.all():
         return Ranking(ordered, by_id, by_ood, rank_id, rank_ood)
@@ -212,15 +204,12 @@ def _share(part: NDArray[Any], total: float) -> Floats:
     return part / total if total > 0 else np.full(len(part), np.nan)
 
 
-def _order_into(target: Floats, score: Floats, with_rows: bool) -> Indices:
-    """Write the sorted score into target; return the row numbers where they are wanted."""
-    if with_rows:
-        rows = np.argsort(score)
-        np.take(score, rows, out=target, mode="clip")  # without a mode numpy buffers the output
-        return rows
-    target[:] = score
-    target.sort()
-    return _NO_ROWS
+def _order(score: Floats, with_rows: bool) -> tuple[Indices, Floats]:
+    """Return the row numbers by increasing score, where they are wanted, and the sorted score."""
+    if not with_rows:
+        return _NO_ROWS, np.sort(score)
+    rows = np.argsort(score)
+    return rows, score[rows]
 
 
 def _accumulate(values: Floats | None, order: Indices, ranks: Indices) -> NDArray[Any]:

@@ -20,14 +20,10 @@ from poscod._validation import Floats, check_number
 from poscod.activations import Activations
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError, PoscodWarning
-from poscod.metrics import Interval, binomial_interval
-from poscod.metrics._intervals import counted_loss_interval
+from poscod.metrics import Interval, binomial_interval, counted_loss_interval
 from poscod.model._rows import n_rows, take
 from poscod.problem import ScodProblem
-from poscod.ratio import PRIORS, diagnose
-from poscod.ratio._diagnose import Diagnosis
-from poscod.ratio._gate import prior_interval
-from poscod.ratio._prior import Acceptance, acceptance
+from poscod.ratio import PRIORS, Acceptance, Diagnosis, acceptance, diagnose, prior_interval
 from poscod.rule import Rule
 from poscod.selector import Calibration, UnlabeledFPR, unlabeled_fpr
 
@@ -246,7 +242,10 @@ def sample_of(
         prior = None
     elif prior is None:
         prior = estimate_share(groups["id"].log_ratio, groups["unlabeled"].log_ratio, level)
-    delta = model.delta if model.threshold == "guaranteed" else None
+    # Rivals are guaranteed their TPR where the rule is: one that was set for a budget has no TPR to compare by.
+    promise = model.rule_.promise
+    guaranteed = promise is not None and promise.quantity == "tpr" and promise.confidence is not None
+    delta = model.delta / promise.rules if guaranteed else None
     return Sample(model.rule_, model.calibration_, delta, model.ratio_ is not None, groups, loss, prior, level)
 
 

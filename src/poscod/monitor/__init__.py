@@ -5,21 +5,10 @@ Convention: a model decides, a monitor counts decisions, and they share nothing 
 fixed cells and windows; OOD shares with intervals and coded findings are functions of counts (docs/monitoring.md).
 """
 
-from poscod.monitor._findings import FINDINGS, SEVERITIES, Definition, Finding
+from poscod.monitor._findings import FINDINGS, Finding
+from poscod.monitor._findings import SEVERITIES as SEVERITIES
 from poscod.monitor._monitor import Monitor, Window
-from poscod.monitor._reference import SOURCES, Reference
-from poscod.monitor._share import Shares, adjusted_count, likelihood_share
+from poscod.monitor._reference import Reference
+from poscod.monitor._times import read_moments as read_moments
 
-__all__ = [
-    "FINDINGS",
-    "SEVERITIES",
-    "SOURCES",
-    "Definition",
-    "Finding",
-    "Monitor",
-    "Reference",
-    "Shares",
-    "Window",
-    "adjusted_count",
-    "likelihood_share",
-]
+__all__ = ["FINDINGS", "Finding", "Monitor", "Reference", "Window"]

@@ -60,16 +60,16 @@ class Laws(NamedTuple):
     def margins(self, f: Floats, delta: float) -> tuple[float, float]:
         """Return how far the means of f under p and under u may be from their estimates, each with probability delta."""
         z = -float(ndtri(delta))
-        out = []
-        for shares, rows in ((self.p, self.n_p), (self.u, self.n_u)):
-            if rows == np.inf:
-                out.append(0.0)
-                continue
-            # Half a row in every cell: what was not seen is not impossible.
-            law = (shares * rows + 0.5) / (rows + 0.5 * len(shares))
-            spread = float(law @ f**2 - (law @ f) ** 2)
-            out.append(z * float(np.sqrt(spread / rows)) + z**2 * float(np.ptp(f)) / (6.0 * rows))
-        return out[0], out[1]
+        return _margin(self.p, self.n_p, f, z), _margin(self.u, self.n_u, f, z)
+
+
+def _margin(shares: Floats, rows: float, f: Floats, z: float) -> float:
+    if rows == np.inf:
+        return 0.0
+    # Half a row in every cell: what was not seen is not impossible.
+    law = (shares * rows + 0.5) / (rows + 0.5 * len(shares))
+    spread = float(law @ f**2 - (law @ f) ** 2)
+    return z * float(np.sqrt(spread / rows)) + z**2 * float(np.ptp(f)) / (6.0 * rows)
 
 
 def above(laws: Laws, f: Floats, eta: float, delta: float) -> Floats:

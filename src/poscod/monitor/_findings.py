@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 SEVERITIES: dict[str, int] = {"info": 0, "warning": 1, "error": 2}
 """Severities and their order."""
-DOCUMENTATION = "docs/monitoring.md"
 
 
 class Definition(NamedTuple):
@@ -20,9 +19,9 @@ class Definition(NamedTuple):
     Attributes
     ----------
     title : str
+        What it is called.
     severity : {"info", "warning", "error"}
-    sequential : bool
-        Whether it is a test with a share of the false-alarm rate; others are facts.
+        How bad it is.
     meaning : str
         What it means, in the first sentence of its explanation.
     action : str
@@ -31,7 +30,6 @@ class Definition(NamedTuple):
 
     title: str
     severity: str
-    sequential: bool
     meaning: str
     action: str
 
@@ -40,85 +38,74 @@ FINDINGS: dict[str, Definition] = {
     "PSC001": Definition(
         "OOD share above the limit",
         "error",
-        True,
         "More is rejected, or has higher ratios, than the limit of OOD inputs explains.",
         "Look at the rejected inputs of these windows and find where they come from.",
     ),
     "PSC002": Definition(
         "Acceptance changed in a way that OOD inputs do not explain",
         "error",
-        True,
         "More is accepted than ID inputs alone would be; or the share rejected and the likelihood ratios disagree, where OOD inputs would have changed both.",
         "The promise on TPR may be broken: label a sample of recent inputs and calibrate again.",
     ),
     "PSC003": Definition(
         "Scores of accepted inputs have drifted",
         "warning",
-        True,
         "Accepted rows are nearly all ID, and their scores or conditional risks are not distributed as in the calibration rows.",
         "ID inputs are no longer like the calibration rows: label a sample of recent inputs and check TPR and selective risk.",
     ),
     "PSC004": Definition(
         "Shares of classes among accepted inputs have changed",
         "warning",
-        True,
         "Answers given to accepted inputs are not distributed over the classes as in the calibration rows.",
         "Check whether the world or the input has changed; selective risk and TPR are averages over classes.",
     ),
     "PSC005": Definition(
-        "TPR below the promise",
+        "TPR below what was promised or measured",
         "error",
-        True,
-        "On labelled ID rows TPR is below what was promised, and below what calibration could have missed.",
-        "Calibrate the threshold again on recent labelled rows.",
+        "On labeled ID rows TPR is below what was promised, if anything was, and below what calibration could have missed.",
+        "Calibrate the threshold again on recent labeled rows.",
     ),
     "PSC006": Definition(
         "Selective risk above what calibration showed",
         "error",
-        True,
-        "The mean loss of accepted labelled ID rows is above the upper confidence bound from the calibration rows.",
-        "Fit or calibrate again on recent labelled rows.",
+        "The mean loss of accepted labeled ID rows is above the upper confidence bound from the calibration rows.",
+        "Fit or calibrate again on recent labeled rows.",
     ),
     "PSC007": Definition(
         "Too few calibration rows",
         "warning",
-        False,
         "The 95 % interval of TPR is wider than 0.04: no OOD share can be known much better than that.",
-        "Hold out more labelled rows: nothing can be known better than TPR is.",
+        "Hold out more labeled rows: nothing can be known better than TPR is.",
     ),
     "PSC008": Definition(
         "Calibration is old",
         "warning",
-        False,
         "More days than the largest age lie between the reference's date and the last window.",
-        "Calibrate again on recent labelled rows.",
+        "Calibrate again on recent labeled rows.",
     ),
     "PSC009": Definition(
         "FPR is unknown or too close to TPR",
         "warning",
-        False,
         "Nothing is known of OOD inputs, so every OOD share is a lower bound; or TPR and FPR do not surely differ by 0.05, so acceptance says little.",
-        "Make the reference with clean OOD rows or fresh unlabelled rows that hold some OOD.",
+        "Make the reference with clean OOD rows or fresh unlabeled rows that hold some OOD.",
     ),
     "PSC010": Definition(
-        "Decisions that are no numbers or name unknown classes",
+        "Decisions that are not numbers or name unknown classes",
         "warning",
-        False,
         "Scores, risks or log-ratios are NaN, or accepted answers are classes that the reference does not know.",
         "Check the inputs of these rows, and that the reference belongs to the model that decides.",
     ),
     "PSC011": Definition(
-        "The reference uses the unlabelled rows that fitted the ratio",
+        "The reference uses the unlabeled rows that fitted the ratio",
         "info",
-        False,
         "OOD shares are then known less well: their intervals are wider than with fresh rows.",
-        "Make the reference with fresh unlabelled rows or clean OOD rows.",
+        "Make the reference with fresh unlabeled rows or clean OOD rows.",
     ),
 }
 """Codes and definitions."""
 
-SEQUENTIAL = [code for code, definition in FINDINGS.items() if definition.sequential]
-"""Codes that share the false-alarm rate."""
+SEQUENTIAL = ("PSC001", "PSC002", "PSC003", "PSC004", "PSC005", "PSC006")
+"""Codes of tests, which share the false-alarm rate; the others are facts."""
 
 
 @dataclass(frozen=True)
@@ -143,19 +130,9 @@ class Finding:
     active: bool = True
 
     @property
-    def definition(self) -> Definition:
-        """The kind of finding."""
-        return FINDINGS[self.code]
-
-    @property
     def severity(self) -> str:
         """How bad it is; what is past is for information."""
-        return self.definition.severity if self.active else "info"
-
-    @property
-    def link(self) -> str:
-        """Where it is explained."""
-        return f"{DOCUMENTATION}#{self.code.lower()}"
+        return FINDINGS[self.code].severity if self.active else "info"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as JSON types.
@@ -164,12 +141,5 @@ class Finding:
         -------
         data : dict
         """
-        definition = self.definition
-        return {
-            **asdict(self),
-            "severity": self.severity,
-            "title": definition.title,
-            "meaning": definition.meaning,
-            "action": definition.action,
-            "link": self.link,
-        }
+        link = f"docs/monitoring.md#{self.code.lower()}"
+        return {**asdict(self), **FINDINGS[self.code]._asdict(), "severity": self.severity, "link": link}

@@ -7,101 +7,76 @@ what is missing from the windows is known by difference. Adding ledgers is assoc
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import Floats
-from poscod.decision import Decisions
+from poscod.decision import REASONS, Decisions
 from poscod.exceptions import InvalidInputError
-from poscod.monitor._partitions import PARTITIONS, Cells, Counts, count, count_reasons, label_codes
+from poscod.monitor._partitions import Counts, count, label_codes, rejected
 from poscod.monitor._reference import Reference, read_counts
 
-LABELLED = ("accepted ID", "rejected ID", "accepted OOD", "rejected OOD")
-"""Cells of labelled rows."""
+LABELED = ("accepted ID", "rejected ID", "accepted OOD", "rejected OOD")
+"""Cells of labeled rows."""
 
 
 class Ledger:
-    """Counts by window.
-
-    Parameters
-    ----------
-    reference : Reference
-        Fixes the cells.
-    keep : int
-        Number of windows to keep, the latest.
-    """
+    """Counts by window, of which the latest `keep` are kept; a reference fixes the cells."""
 
     def __init__(self, reference: Reference, keep: int) -> None:
-        self.cells: Cells = reference.cells
-        self.loss_matrix: Floats = reference.loss_matrix
+        self.reference, self.keep, self.cells = reference, keep, reference.cells
         self.loss_values: Floats = np.unique(reference.loss_matrix)
-        self.keep = keep
-        self.sizes = {name: len(p.rejected(self.cells)) for name, p in PARTITIONS.items()}
-        self.sizes |= {"reason": 4, "invalid": 1, "labelled": len(LABELLED), "loss": len(self.loss_values)}
+        self.sizes = {name: len(cells) for name, cells in rejected(self.cells).items()}
+        self.sizes |= {"reason": 4, "invalid": 1, "labeled": len(LABELED), "loss": len(self.loss_values)}
         self.windows: dict[int, dict[str, Counts]] = {}
         self.total = 0
         self.first: int | None = None
 
     def add(self, index: NDArray[np.int64], decisions: Decisions) -> None:
         """Count decisions."""
+        threshold = self.cells.threshold
         valid = ~(np.isnan(decisions.score) | np.isnan(decisions.risk) | np.isnan(decisions.log_ratio))
-        agree = decisions.accept == (decisions.score <= self.cells.threshold)
+        moved = valid & (decisions.accept != (decisions.score <= threshold))
         # A score that was written and read again may have moved across the threshold by a rounding.
-        near = np.isclose(decisions.score, self.cells.threshold, rtol=1e-6, atol=0.0)
-        if (valid & ~agree & ~near).any():
-            raise InvalidInputError(
-                f"decisions must be made at the reference's threshold ({self.cells.threshold:g}), got others: make a reference "
-                "of the model that decides."
-            )
-        if (valid & ~agree).any():
-            side = np.where(decisions.accept, self.cells.threshold, np.nextafter(self.cells.threshold, np.inf))
-            score = np.where(agree, decisions.score, side)
-            decisions = Decisions(
-                decisions.label, decisions.accept, decisions.reason, decisions.risk, decisions.log_ratio, score
-            )
+        if (moved & ~np.isclose(decisions.score, threshold, rtol=1e-6, atol=0.0)).any():
+            message = "{parameter} must be made at the reference's threshold ({allowed:g}), got others: make a reference of the model that decides."
+            raise InvalidInputError(message, parameter="decisions", allowed=threshold)
+        if moved.any():
+            side = np.where(decisions.accept, threshold, np.nextafter(threshold, np.inf))
+            decisions = replace(decisions, score=np.where(moved, side, decisions.score))
         for i in np.unique(index).tolist():
             here = index == i
             part = decisions[here & valid]
-            counts = {**count(part, self.cells), "reason": count_reasons(part)}
-            counts["invalid"] = np.array([int(np.sum(here & ~valid))], dtype=np.int64)
+            counts = {**count(part, self.cells), "invalid": np.array([np.sum(here & ~valid)])}
+            counts["reason"] = np.array([np.sum(part.reason == name) for name in REASONS])
             self._add(i, counts, int(here.sum()))
 
     def add_labels(self, index: NDArray[np.int64], decisions: Decisions, y: NDArray[Any]) -> None:
-        """Count labelled decisions; a label that is no class marks an OOD row."""
+        """Count labeled decisions; a label that is not a class marks an OOD row."""
         truth, answer = label_codes(y, self.cells.classes), label_codes(decisions.label, self.cells.classes)
         known = truth < len(self.cells.classes)
-        cell = 2 * ~known + ~decisions.accept.astype(bool)
         if (known & (answer == len(self.cells.classes))).any():
-            raise InvalidInputError(
-                "decisions must name classes of the reference where y does: they are another model's."
-            )
+            message = "{parameter} must name classes of the reference where {y} does: they are another model's."
+            raise InvalidInputError(message, parameter="decisions")
+        cell = 2 * ~known + ~decisions.accept.astype(bool)
         for i in np.unique(index).tolist():
             here = index == i
             judged = here & known & decisions.accept
-            losses = np.searchsorted(self.loss_values, self.loss_matrix[truth[judged], answer[judged]])
-            counts = {
-                "labelled": np.bincount(cell[here], minlength=len(LABELLED)),
-                "loss": np.bincount(losses, minlength=len(self.loss_values)),
-            }
-            self._add(i, counts, 0)
+            losses = np.searchsorted(self.loss_values, self.reference.loss_matrix[truth[judged], answer[judged]])
+            loss = np.bincount(losses, minlength=len(self.loss_values))
+            self._add(i, {"labeled": np.bincount(cell[here], minlength=len(LABELED)), "loss": loss}, 0)
 
-    def added(self, other: Ledger) -> Ledger:
-        """Return the sum of two ledgers of one reference."""
-        out = self.empty()
-        for part in (self, other):
+    def added(self, *others: Ledger) -> Ledger:
+        """Return the sum of ledgers of one reference."""
+        out = Ledger(self.reference, self.keep)
+        for part in (self, *others):
             for i, counts in part.windows.items():
                 out._add(i, counts, 0)
-        out.total = self.total + other.total
-        seen = [part.first for part in (self, other) if part.first is not None]
-        out.first = min(seen, default=None)
-        return out
-
-    def empty(self) -> Ledger:
-        """Return a ledger of the same cells without counts."""
-        out = object.__new__(Ledger)
-        out.__dict__.update(self.__dict__, windows={}, total=0, first=None)
+            out.total += part.total
+            out.first = min((first for first in (out.first, part.first) if first is not None), default=None)
         return out
 
     def table(self, name: str) -> Counts:
@@ -123,20 +98,16 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as JSON types."""
-        windows = {
-            str(i): {name: counts.tolist() for name, counts in sorted(self.windows[i].items())} for i in self.order()
-        }
+        windows = {str(i): {k: counts.tolist() for k, counts in sorted(self.windows[i].items())} for i in self.order()}
         return {"first": self.first, "total": self.total, "windows": windows}
 
-    def read(self, data: dict[str, Any]) -> Ledger:
-        """Return a ledger of the same cells with the counts of `to_dict`."""
-        out = self.empty()
-        out.total, out.first = data["total"], data["first"]
-        if type(out.total) is not int or not (out.first is None or type(out.first) is int):
+    def read(self, data: dict[str, Any]) -> None:
+        """Take over the counts of `to_dict`."""
+        self.total, self.first = data["total"], data["first"]
+        if type(self.total) is not int or not (self.first is None or type(self.first) is int):
             raise ValueError("total and first must be whole numbers")
         for i, window in data["windows"].items():
-            out.windows[int(i)] = {name: read_counts(window[name], size) for name, size in self.sizes.items()}
-        return out
+            self.windows[int(i)] = {name: read_counts(window[name], size) for name, size in self.sizes.items()}
 
     def _add(self, index: int, counts: dict[str, Counts], rows: int) -> None:
         self.total += rows

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from poscod._json import plain
 from poscod._validation import check_count, check_number
 from poscod.decision import REASONS, Decisions
 from poscod.exceptions import InvalidInputError
@@ -23,13 +24,16 @@ from poscod.monitor._assess import facts, sequential
 from poscod.monitor._findings import SEVERITIES, Finding
 from poscod.monitor._ledger import Ledger
 from poscod.monitor._partitions import Counts, missing
-from poscod.monitor._reference import Reference
-from poscod.monitor._share import Shares, adjusted_count, likelihood_share
-from poscod.monitor._times import check_width, origin_of, window_index, window_start
+from poscod.monitor._reference import Reference, reading
+from poscod.monitor._share import adjusted_count, likelihood_share
+from poscod.monitor._times import check_width, window_index, window_start
 from poscod.monitor._watch import Watch, watches
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the format of states; a reader refuses other numbers."""
+Pair = tuple[Interval, Interval]
+"""OOD share of a window: the best one, and the one from acceptance alone."""
+_NO_REFERENCE = "{parameter} must be a Reference, got a {got}: see Reference.from_model."
 _PARAMETERS = ("window", "ood_limit", "level", "false_alarm", "max_age", "keep")
 
 
@@ -62,18 +66,6 @@ class Window(NamedTuple):
     pi_count: Interval
     reasons: dict[str, int]
     invalid: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the window as JSON types; NaN becomes None.
-
-        Returns
-        -------
-        data : dict
-        """
-        data = self._asdict()
-        for name in ("pi", "pi_count"):
-            data[name] = {k: None if v != v else v for k, v in data[name]._asdict().items()}
-        return data
 
 
 class Monitor:
@@ -134,12 +126,8 @@ class Monitor:
         worker: str | None = None,
     ) -> None:
         if not isinstance(reference, Reference):
-            raise InvalidInputError(
-                f"reference must be a Reference, got a {type(reference).__name__}: see Reference.from_model."
-            )
-        self.reference = reference
-        self.window = window
-        self.width = check_width(window)
+            raise InvalidInputError(_NO_REFERENCE, parameter="reference", got=type(reference).__name__)
+        self.reference, self.window, self.width = reference, window, check_width(window)
         self.ood_limit = check_number(ood_limit, "ood_limit", 0.0, 1.0, closed="left")
         self.level = check_number(level, "level", 0.0, 1.0, closed="neither")
         self.false_alarm = check_number(false_alarm, "false_alarm", 0.0, 1.0, closed="neither")
@@ -147,7 +135,7 @@ class Monitor:
         self.keep = check_count(keep, "keep")
         self.workers = {secrets.token_hex(8) if worker is None else str(worker)}
         self._ledger = Ledger(reference, self.keep)
-        self._known: dict[int, tuple[Counts, tuple[Interval, Interval]]] = {}
+        self._known: dict[int, tuple[Counts, Pair]] = {}
 
     def update(self, decisions: Decisions, at: Any = None) -> Monitor:
         """Count decisions.
@@ -155,6 +143,7 @@ class Monitor:
         Parameters
         ----------
         decisions : Decisions
+            Of the model that the reference was made of.
         at : moment, or array-like of shape (n,), default=None
             When they were made: numbers (seconds since 1970 where window is a text), datetime64, datetime or ISO text; in any
             order. None is now, or the number of decisions so far where window is a number.
@@ -176,7 +165,7 @@ class Monitor:
         decisions : Decisions
             As they were made; a random sample of the traffic, not of the accepted rows only.
         y : array-like of shape (n,)
-            True labels; whatever is no class of the model, such as -1, marks an OOD row. None and NaN are refused.
+            True labels; whatever is not a class of the model, such as -1, marks an OOD row. None and NaN are refused.
         at : moment, or array-like of shape (n,)
             When the decisions were made.
 
@@ -186,11 +175,13 @@ class Monitor:
         """
         y = np.asarray(y) if hasattr(y, "dtype") else np.asarray(y, dtype=object)
         if y.shape != (len(decisions),):
-            raise InvalidInputError(f"y must hold one label per decision ({len(decisions)}), got shape {y.shape}.")
+            message = "{parameter} must hold one label per decision ({allowed}), got shape {got}."
+            raise InvalidInputError(message, parameter="y", allowed=len(decisions), got=y.shape)
         if (gaps := missing(y)).any():
-            raise InvalidInputError(
-                f"y must hold no gaps, got {y[gaps][0]} at row {int(gaps.argmax())}: leave out rows whose labels have not arrived."
+            message = (
+                "{parameter} must hold no gaps, got {got} at row {row}: leave out rows whose labels have not arrived."
             )
+            raise InvalidInputError(message, parameter="y", got=y[gaps][0], row=int(gaps.argmax()))
         self._ledger.add_labels(window_index(at, len(decisions), self.width), decisions, y)
         return self
 
@@ -202,23 +193,13 @@ class Monitor:
         windows : list of Window
         """
         out = []
-        for index, (pi, pi_count) in zip(self._ledger.order(), self._shares(), strict=True):
+        for index, pair in zip(self._ledger.order(), self._shares(), strict=True):
             counts = self._ledger.windows[index]
+            start, end = (window_start(i, self.width) for i in (index, index + 1))
             n, invalid = int(counts["label"].sum()), int(counts["invalid"][0])
-            if n + invalid == 0:
-                continue
-            out.append(
-                Window(
-                    window_start(index, self.width),
-                    window_start(index + 1, self.width),
-                    n,
-                    n - int(counts["label"][-1]),
-                    pi,
-                    pi_count,
-                    dict(zip(REASONS, counts["reason"].tolist(), strict=True)),
-                    invalid,
-                )
-            )
+            reasons = dict(zip(REASONS, counts["reason"].tolist(), strict=True))
+            if n + invalid:
+                out.append(Window(start, end, n, n - int(counts["label"][-1]), *pair, reasons, invalid))
         return out
 
     def findings(self) -> list[Finding]:
@@ -228,9 +209,10 @@ class Monitor:
         -------
         findings : list of Finding
         """
+        origin = int(window_index(self.reference.created, 1, self.width)[0]) if self.width.clock else 0
         found = [
-            *sequential(self._ledger, self._watches, self.width, self._origin, self.ood_limit),
-            *facts(self._ledger, self.reference, self.width, self.max_age),
+            *sequential(self._ledger, self._watches, self.width, origin, self.ood_limit),
+            *facts(self._ledger, self.width, self.max_age),
         ]
         return sorted(found, key=lambda finding: (-SEVERITIES[finding.severity], finding.code))
 
@@ -242,25 +224,36 @@ class Monitor:
         summary : dict
             Keys "reference", "parameters", "totals" (with the mean OOD share over the windows kept), "windows" and "findings".
         """
-        rates = {
-            "tpr": self.reference.tpr(self.level),
-            "fpr": self.reference.fpr(self.level),
-            "prior": self.reference.prior_at(self.level),
-        }
-        return {
-            "reference": {
-                **{name: {k: None if v != v else v for k, v in rate._asdict().items()} for name, rate in rates.items()},
-                "source": self.reference.source,
-                "created": self.reference.created,
-                "n_id": self.reference.n_id,
-                "n_ood_or_mixed": self.reference.n_mixed,
-                "fingerprint": self.reference.fingerprint,
-            },
-            "parameters": {name: getattr(self, name) for name in _PARAMETERS},
-            "totals": {"decisions": self._ledger.total, "dropped": self._ledger.dropped(), **self._overall()},
-            "windows": [window.to_dict() for window in self.windows()],
-            "findings": [finding.to_dict() for finding in self.findings()],
-        }
+        reference, ledger = self.reference, self._ledger
+        kept = ledger.table("ratio").sum(axis=0)
+        overall = next(self._estimate(kept[None, :]))[0] if kept.sum() else None
+        accepted = int(ledger.table("label")[:, :-1].sum())
+        document: dict[str, Any] = plain(
+            {
+                "reference": {
+                    "rule": reference.rule,
+                    "tpr": reference.tpr(self.level),
+                    "fpr": reference.fpr(self.level),
+                    "prior": reference.prior_at(self.level),
+                    "source": reference.source,
+                    "created": reference.created,
+                    "n_id": reference.n_id,
+                    "n_ood_or_mixed": reference.n_mixed,
+                    "fingerprint": reference.fingerprint,
+                },
+                "parameters": self._parameters(),
+                "totals": {
+                    "decisions": ledger.total,
+                    "dropped": ledger.dropped(),
+                    "kept": int(kept.sum()),
+                    "accepted": accepted,
+                    "pi": overall,
+                },
+                "windows": self.windows(),
+                "findings": [finding.to_dict() for finding in self.findings()],
+            }
+        )
+        return document
 
     def merge(self, *others: Monitor) -> Monitor:
         """Return a monitor with the counts of this one and of others; the order does not matter.
@@ -274,23 +267,21 @@ class Monitor:
         -------
         monitor : Monitor
         """
-        out = self._like(set(self.workers))
-        out._ledger = self._ledger.added(self._ledger.empty())
+        out = Monitor(self.reference, **self._parameters())
+        out.workers = set(self.workers)
         for other in others:
             if other.reference.fingerprint != self.reference.fingerprint:
                 raise InvalidInputError("Monitors of different references cannot be merged: each model has its own.")
-            for name in _PARAMETERS:
-                if getattr(other, name) != getattr(self, name):
-                    raise InvalidInputError(
-                        f"Monitors must have the same {name} to be merged, got {getattr(self, name)!r} and "
-                        f"{getattr(other, name)!r}."
-                    )
+            for name, value in other._parameters().items():
+                if value != getattr(self, name):
+                    message = "Monitors must have the same {parameter} to be merged, got {allowed!r} and {got!r}."
+                    raise InvalidInputError(message, parameter=name, allowed=getattr(self, name), got=value)
             if twice := sorted(out.workers & other.workers):
                 raise InvalidInputError(
                     f"The worker {twice[0]!r} would be counted twice: merge the latest state of each worker once, from the start."
                 )
             out.workers |= other.workers
-            out._ledger = out._ledger.added(other._ledger)
+        out._ledger = self._ledger.added(*(other._ledger for other in others))
         return out
 
     def state(self) -> dict[str, Any]:
@@ -304,7 +295,7 @@ class Monitor:
             "schema": SCHEMA,
             "reference": self.reference.fingerprint,
             "workers": sorted(self.workers),
-            **{name: getattr(self, name) for name in _PARAMETERS},
+            **self._parameters(),
             **self._ledger.to_dict(),
         }
 
@@ -315,6 +306,7 @@ class Monitor:
         Parameters
         ----------
         state : dict
+            Of this version.
         reference : Reference
             The one the state was counted with; another is refused.
 
@@ -322,39 +314,24 @@ class Monitor:
         -------
         monitor : Monitor
         """
-        if not isinstance(state, dict) or state.get("schema") != SCHEMA:
-            found = state.get("schema") if isinstance(state, dict) else type(state).__name__
-            raise InvalidInputError(
-                f"The state must have schema {SCHEMA}, got {found!r}: it is no monitor's or of another version."
-            )
-        if state.get("reference") != reference.fingerprint:
-            raise InvalidInputError(
-                "The state was counted with another reference: read it with that one, or start a new state for a new model."
-            )
-        try:
+        with reading("state", state, SCHEMA, "begin a new one"):
+            if state["reference"] != reference.fingerprint:
+                raise InvalidInputError(
+                    "The state was counted with another reference: read it with that one, or start a new state for a new model."
+                )
             out = cls(reference, **{name: state[name] for name in _PARAMETERS})
             out.workers = {str(worker) for worker in state["workers"]}
-            out._ledger = out._ledger.read(state)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            if isinstance(error, InvalidInputError):
-                raise
-            raise InvalidInputError(f"The state is damaged ({type(error).__name__}: {error}).") from None
+            out._ledger.read(state)
         return out
 
     @cached_property
     def _watches(self) -> dict[str, Watch]:
         return watches(self.reference, self.ood_limit, self.false_alarm)
 
-    @property
-    def _origin(self) -> int:
-        return origin_of(self.reference.created, self.width)
+    def _parameters(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _PARAMETERS}
 
-    def _like(self, workers: set[str]) -> Monitor:
-        out = Monitor(self.reference, **{name: getattr(self, name) for name in _PARAMETERS})
-        out.workers = workers
-        return out
-
-    def _shares(self) -> list[tuple[Interval, Interval]]:
+    def _shares(self) -> list[Pair]:
         """Return the OOD share of each window, the best one and the one from acceptance; only what changed is computed."""
         windows, order = self._ledger.windows, self._ledger.order()
         # Counts are replaced, never changed in place: the same array is the same counts.
@@ -366,7 +343,7 @@ class Monitor:
         self._known = {i: self._known[i] for i in order}
         return [self._known[i][1] for i in order]
 
-    def _estimate(self, cells: Counts) -> Iterator[tuple[Interval, Interval]]:
+    def _estimate(self, cells: Counts) -> Iterator[Pair]:
         reference, prior = self.reference, self.reference.prior_at(self.level)
         inside = ~reference.rejected("ratio")
         known, mixed = reference.id_counts["ratio"], reference.mixed_counts["ratio"]
@@ -378,19 +355,6 @@ class Monitor:
             # Cells that the ratio has seen look more OOD than fresh ones do, and at pi = 0 the likelihood believes them: the interval of
             # the counts, whose one cut moves less, is joined to it.
             best = best._replace(low=np.fmin(best.low, by_count.low), high=np.fmax(best.high, by_count.high))
-        for w in range(len(cells)):
-            yield self._interval(best, w), self._interval(by_count, w)
-
-    def _overall(self) -> dict[str, Any]:
-        """Return the mean OOD share of the windows that are kept: counts add up, and so do shares."""
-        windows = self._ledger.windows.values()
-        cells: Counts = np.asarray(sum((w["ratio"] for w in windows), start=np.zeros(1)), dtype=np.int64)
-        n = int(cells.sum())
-        if n == 0:
-            return {"kept": 0, "accepted": 0, "pi": None}
-        best, _ = next(self._estimate(cells[None, :]))
-        accepted = sum(int(w["label"][:-1].sum()) for w in windows)
-        return {"kept": n, "accepted": accepted, "pi": {k: None if v != v else v for k, v in best._asdict().items()}}
-
-    def _interval(self, shares: Shares, w: int) -> Interval:
-        return Interval(float(shares.estimate[w]), float(shares.low[w]), float(shares.high[w]), self.level)
+        for pair in zip(zip(*best, strict=True), zip(*by_count, strict=True), strict=True):
+            first_, second_ = (Interval(float(pi), float(low), float(high), self.level) for pi, low, high in pair)
+            yield first_, second_

@@ -8,14 +8,14 @@ follows from any of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import Floats
-from poscod.decision import REASONS, Decisions
+from poscod.decision import Decisions
 
 Counts = NDArray[np.int64]
 Codes = NDArray[np.int64]
@@ -31,6 +31,7 @@ class Cells(NamedTuple):
     classes : list
         Labels in the order of their cells.
     threshold : float
+        Where the score is cut; an edge of its bins.
     """
 
     score: Floats
@@ -38,19 +39,6 @@ class Cells(NamedTuple):
     risk: Floats
     classes: list[Any]
     threshold: float
-
-
-class Partition(NamedTuple):
-    """One way to put decisions into cells.
-
-    Attributes
-    ----------
-    code : callable (decisions, cells) -> cell of each decision
-    rejected : callable cells -> whether each cell holds rejected rows; its length is the number of cells
-    """
-
-    code: Callable[[Decisions, Cells], Codes]
-    rejected: Callable[[Cells], NDArray[np.bool_]]
 
 
 def label_codes(labels: NDArray[Any], classes: Sequence[Any]) -> Codes:
@@ -89,49 +77,37 @@ def missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
     return np.array(found, dtype=bool)
 
 
-def _ratio(decisions: Decisions, cells: Cells) -> Codes:
-    bins = np.searchsorted(cells.ratio, decisions.log_ratio, side="left")
-    return np.where(decisions.accept, bins, bins + len(cells.ratio) + 1)
+def codes(decisions: Decisions, cells: Cells) -> dict[str, Codes]:
+    """Return the cell of each decision, by partition."""
+    accept = decisions.accept
+    ratio = np.searchsorted(cells.ratio, decisions.log_ratio, side="left")
+    risk = np.searchsorted(cells.risk, decisions.risk, side="left")
+    return {
+        "score": np.searchsorted(cells.score, decisions.score, side="left"),
+        "ratio": np.where(accept, ratio, ratio + len(cells.ratio) + 1),
+        "risk": np.where(accept, risk, len(cells.risk) + 1),
+        "label": np.where(accept, label_codes(decisions.label, cells.classes), len(cells.classes) + 1),
+    }
 
 
-def _risk(decisions: Decisions, cells: Cells) -> Codes:
-    bins = np.searchsorted(cells.risk, decisions.risk, side="left")
-    return np.where(decisions.accept, bins, len(cells.risk) + 1)
-
-
-def _label(decisions: Decisions, cells: Cells) -> Codes:
-    return np.where(decisions.accept, label_codes(decisions.label, cells.classes), len(cells.classes) + 1)
-
-
-def _last(n: int) -> NDArray[np.bool_]:
-    return np.arange(n) == n - 1
-
-
-_REASON_CODES = {name: code for code, name in enumerate(REASONS)}
-
-PARTITIONS: dict[str, Partition] = {
-    "score": Partition(
-        lambda d, c: np.searchsorted(c.score, d.score, side="left"),
-        lambda c: np.append(c.score, np.inf) > c.threshold,
-    ),
-    "ratio": Partition(_ratio, lambda c: np.arange(2 * (len(c.ratio) + 1)) > len(c.ratio)),
-    "risk": Partition(_risk, lambda c: _last(len(c.risk) + 2)),
-    "label": Partition(_label, lambda c: _last(len(c.classes) + 2)),
-}
-"""The partitions by name; every decision is in one cell of each."""
+def rejected(cells: Cells) -> dict[str, NDArray[np.bool_]]:
+    """Return which cells hold rejected rows, by partition; as many as there are cells."""
+    risk, label = len(cells.risk) + 2, len(cells.classes) + 2
+    return {
+        "score": np.append(cells.score, np.inf) > cells.threshold,
+        "ratio": np.arange(2 * (len(cells.ratio) + 1)) > len(cells.ratio),
+        "risk": np.arange(risk) == risk - 1,
+        "label": np.arange(label) == label - 1,
+    }
 
 
 def count(decisions: Decisions, cells: Cells) -> dict[str, Counts]:
     """Count valid decisions in every partition."""
+    sizes = rejected(cells)
     return {
-        name: np.bincount(p.code(decisions, cells), minlength=len(p.rejected(cells))).astype(np.int64)
-        for name, p in PARTITIONS.items()
+        name: np.bincount(code, minlength=len(sizes[name])).astype(np.int64)
+        for name, code in codes(decisions, cells).items()
     }
-
-
-def count_reasons(decisions: Decisions) -> Counts:
-    """Count decisions by reason, in the order of `poscod.decision.REASONS`."""
-    return np.array([int(np.sum(decisions.reason == name)) for name in _REASON_CODES], dtype=np.int64)
 
 
 def quantile_edges(sample: Floats, other: Floats, bins: int, *, at: float | None = None) -> Floats:

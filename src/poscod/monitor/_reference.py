@@ -3,7 +3,7 @@
 
 Convention: made once from a fitted model and then a file of its own; model and monitor share nothing else. The ID rows are
 rows that nothing was fitted on. The second sample is a mixture with OOD share ``prior``: 1 for clean OOD rows, estimated for
-unlabelled traffic, so one formula serves both.
+unlabeled traffic, so one formula serves both.
 """
 
 from __future__ import annotations
@@ -12,32 +12,28 @@ import datetime
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from poscod._evaluation import estimate_share
+from poscod._json import plain
 from poscod._validation import Floats, check_count, check_number
-from poscod.decision import Decisions, rejection_reason
+from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval, binomial_interval
-from poscod.monitor._partitions import PARTITIONS, Cells, Counts, count, quantile_edges
+from poscod.model import estimate_share
+from poscod.monitor._partitions import Cells, Counts, count, quantile_edges, rejected
 from poscod.problem import ScodProblem
-from poscod.risk import bayes_decision_from_logits
-from poscod.strategies import rejection_score
+from poscod.rule import Rule
+from poscod.selector import unlabeled_fpr
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the format of references; a reader refuses other numbers."""
-SOURCES: dict[str, str] = {
-    "ood": "clean OOD rows",
-    "unlabelled": "fresh unlabelled rows",
-    "fit": "the unlabelled rows that fitted the ratio: they look slightly more OOD to it than fresh rows do",
-    "none": "nothing: FPR is unknown, every OOD share is a lower bound",
-}
-"""Where the knowledge of OOD inputs comes from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +50,10 @@ class Reference:
         Rows of the second sample in every partition.
     prior : Interval
         OOD share of the second sample.
-    source : {"ood", "unlabelled", "fit", "none"}
-        Key of `SOURCES`.
-    tpr_min : float
-        Promised TPR; NaN where the rule promises none.
+    source : {"ood", "unlabeled", "fit", "none"}
+        What the second sample is: clean OOD rows, fresh traffic, the traffic of the fit, or nothing.
+    rule : dict
+        The rule that decides, as `poscod.rule.Rule.to_dict` says it: what was asked, the threshold, what is promised.
     loss : str or tuple of tuple of float
         Loss of the problem.
     loss_counts : dict of float to int
@@ -86,10 +82,10 @@ class Reference:
     mixed_counts: dict[str, Counts]
     prior: Interval
     source: str
-    tpr_min: float
+    rule: dict[str, Any]
     loss: Any
     loss_counts: dict[float, int]
-    created: str = field(default="")
+    created: str
 
     @classmethod
     def from_model(
@@ -97,7 +93,7 @@ class Reference:
         model: Any,
         *,
         ood: Any = None,
-        unlabelled: Any = None,
+        unlabeled: Any = None,
         pi: float | None = None,
         bins: int = 12,
         created: Any = None,
@@ -110,11 +106,11 @@ class Reference:
             Fitted on unweighted rows.
         ood : rows, default=None
             Clean OOD rows that nothing was fitted on: the best knowledge of FPR.
-        unlabelled : rows, default=None
-            Fresh traffic, instead. With neither, the unlabelled rows of the fit are used, and `SOURCES` says what is wrong
-            with them.
+        unlabeled : rows, default=None
+            Fresh traffic, instead. With neither, the unlabeled rows of the fit are used, which look slightly more OOD to the ratio than
+            fresh rows do.
         pi : float in (0, 1], default=None
-            OOD share of ``unlabelled`` where it is known; None estimates it.
+            OOD share of ``unlabeled`` where it is known; None estimates it.
         bins : int, default=12
             Bins of each histogram.
         created : date, datetime or str, default=None
@@ -124,25 +120,29 @@ class Reference:
         -------
         reference : Reference
         """
-        if ood is not None and unlabelled is not None:
-            raise InvalidInputError("ood and unlabelled must not both be given: clean OOD rows say more, pass ood.")
-        known, codes = _calibration(model)
-        source = "ood" if ood is not None else "unlabelled" if unlabelled is not None else "fit"
-        if source == "fit":
-            mixed = _decisions(model, model.calibration_.traffic_logits, model.calibration_.traffic_log_ratio)
-        else:
-            mixed = model.decide(ood if ood is not None else unlabelled)
-        problem, answer = model.problem_, np.searchsorted(model.classes_, known.label)
+        if ood is not None and unlabeled is not None:
+            raise InvalidInputError(
+                "{ood} and {unlabeled} must not both be given: clean OOD rows say more.", parameter="ood"
+            )
+        rule, rows = getattr(model, "rule_", None), getattr(model, "calibration_", None)
+        if rule is None or rows is None:
+            raise InvalidInputError("model must be a fitted POSCOD.")
+        if rows.weight is not None:
+            raise InvalidInputError(
+                "model was fitted with sample_weight, and a reference counts rows: fit without weights."
+            )
+        fresh, known = ood if ood is not None else unlabeled, rule.decide(rows.known(rule.problem.loss))
+        mixed = rule.decide(rows.traffic(rule.problem.loss)) if fresh is None else model.decide(fresh)
+        source = "ood" if ood is not None else "unlabeled" if unlabeled is not None else "fit"
+        source = source if len(mixed) else "none"
         return cls.from_decisions(
             known,
-            problem.losses(codes, answer, len(model.classes_)),
+            rows.losses(rule.problem),
             mixed,
-            prior=_share(model, source if len(mixed) else "none", known.log_ratio, mixed.log_ratio, pi),
-            source=source if len(mixed) else "none",
-            classes=model.classes_.tolist(),
-            threshold=float(model.threshold_),
-            tpr_min=float(getattr(problem, "tpr_min", math.nan)),
-            loss=problem.loss,
+            rule=rule,
+            prior=_share(model, source, known.log_ratio, mixed.log_ratio, pi),
+            source=source,
+            classes=rows.classes.tolist(),
             bins=bins,
             created=created,
         )
@@ -154,12 +154,10 @@ class Reference:
         losses: Any,
         mixed: Decisions,
         *,
+        rule: Rule,
         prior: Interval,
         source: str,
         classes: list[Any],
-        threshold: float,
-        tpr_min: float = math.nan,
-        loss: Any = "zero_one",
         bins: int = 12,
         created: Any = None,
     ) -> Reference:
@@ -173,17 +171,14 @@ class Reference:
             Losses of the answers.
         mixed : Decisions
             On rows that hold OOD; may be empty.
+        rule : Rule
+            By which they were made.
         prior : Interval
             Share of OOD among the latter.
-        source : {"ood", "unlabelled", "fit", "none"}
+        source : {"ood", "unlabeled", "fit", "none"}
             What they are.
         classes : list
             Labels that can be answered.
-        threshold : float
-            Decisions accept where the score is at most this.
-        tpr_min : float, default=nan
-            Promised TPR, if any.
-        loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
         bins : int, default=12
             Bins of each histogram.
         created : date, datetime or str, default=None
@@ -193,27 +188,22 @@ class Reference:
         -------
         reference : Reference
         """
-        bins = check_count(bins, "bins", 2)
-        inside, beyond = known[known.accept], mixed[mixed.accept]
-        cells = Cells(
-            quantile_edges(known.score, mixed.score, bins, at=threshold),
-            quantile_edges(known.log_ratio, mixed.log_ratio, bins),
-            quantile_edges(inside.risk, beyond.risk, bins) if len(inside) else np.zeros(0),
-            classes,
-            threshold,
-        )
+        bins, document = check_count(bins, "bins", 2), rule.to_dict()
+        threshold, inside, beyond = document["threshold"], known[known.accept], mixed[mixed.accept]
+        score = quantile_edges(known.score, mixed.score, bins, at=threshold)
+        ratio = quantile_edges(known.log_ratio, mixed.log_ratio, bins)
+        risk = quantile_edges(inside.risk, beyond.risk, bins) if len(inside) else np.zeros(0)
+        cells = Cells(score, ratio, risk, classes, threshold)
         values, times = np.unique(np.asarray(losses, dtype=np.float64)[known.accept], return_counts=True)
-        return cls(
-            cells,
-            count(known, cells),
-            count(mixed, cells),
-            prior,
-            source,
-            tpr_min,
-            loss if isinstance(loss, str) else tuple(tuple(float(v) for v in row) for row in loss),
-            dict(zip(values.tolist(), times.tolist(), strict=True)),
-            _date(created),
-        )
+        spent = dict(zip(values.tolist(), times.tolist(), strict=True))
+        of_known, of_mixed = count(known, cells), count(mixed, cells)
+        return cls(cells, of_known, of_mixed, prior, source, document, rule.problem.loss, spent, _date(created))
+
+    @property
+    def tpr_promised(self) -> float | None:
+        """Promised TPR; None where the rule promises none."""
+        promise = self.rule["promise"]
+        return promise["bound"] if promise and promise["quantity"] == "tpr" else None
 
     @property
     def n_id(self) -> int:
@@ -240,13 +230,14 @@ class Reference:
 
         Parameters
         ----------
-        partition : str
+        partition : {"score", "ratio", "risk", "label"}
+            What the cells are cells of.
 
         Returns
         -------
         rejected : ndarray of bool
         """
-        return PARTITIONS[partition].rejected(self.cells)
+        return rejected(self.cells)[partition]
 
     def tpr(self, level: float = 0.95) -> Interval:
         """Return the TPR with its exact interval.
@@ -254,6 +245,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1), default=0.95
+            Coverage of the interval.
 
         Returns
         -------
@@ -272,6 +264,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1)
+            Coverage of the interval.
 
         Returns
         -------
@@ -293,6 +286,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1), default=0.95
+            Coverage of the interval.
 
         Returns
         -------
@@ -301,17 +295,13 @@ class Reference:
         """
         if self.source == "none" or self.prior.estimate == 0.0:
             return Interval(math.nan, 0.0, 1.0, level)
-        accepted = binomial_interval(self.n_mixed - int(self.mixed_counts["label"][-1]), self.n_mixed, level=level)
-        tpr, (_, low, high, _) = self.tpr(level), self.prior_at(level)
-        gap, eta = tpr.estimate - accepted.estimate, 1.0 / self.prior.estimate
-        value = tpr.estimate - gap * eta
-        # Three independent errors: of A, of T and of the prior; their distances add in squares.
-        ends = []
-        for a, t, p in ((accepted.low, tpr.high, low), (accepted.high, tpr.low, high)):
-            shift = abs(gap) * (1.0 / p if p else math.inf) - abs(gap) * eta
-            ends.append(math.hypot(eta * (accepted.estimate - a), (eta - 1.0) * (t - tpr.estimate), shift))
-        low, high = max(0.0, value - ends[0]), min(1.0, value + ends[1])
-        return Interval(min(1.0, max(0.0, value)), min(low, 1.0), max(high, 0.0), level)
+        known, mixed = (int(c["label"][:-1].sum()) for c in (self.id_counts, self.mixed_counts))
+        if self.prior.low == 1.0:
+            return binomial_interval(mixed, self.n_mixed, level=level)
+        share = self.prior_at(level)
+        counts = known, self.n_id, mixed, self.n_mixed
+        found = unlabeled_fpr(*counts, share.estimate, pi_interval=(share.low, share.high), level=level)
+        return Interval(found.estimate, found.low, found.high, level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON types.
@@ -320,20 +310,9 @@ class Reference:
         -------
         data : dict
         """
-        return {
-            "schema": SCHEMA,
-            "classes": self.cells.classes,
-            "threshold": _number(self.cells.threshold),
-            "edges": {name: getattr(self.cells, name).tolist() for name in ("score", "ratio", "risk")},
-            "id": {name: counts.tolist() for name, counts in self.id_counts.items()},
-            "mixed": {name: counts.tolist() for name, counts in self.mixed_counts.items()},
-            "prior": list(self.prior),
-            "source": self.source,
-            "tpr_min": _number(self.tpr_min),
-            "loss": self.loss if isinstance(self.loss, str) else [list(row) for row in self.loss],
-            "losses": [[value, times] for value, times in sorted(self.loss_counts.items())],
-            "created": self.created,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        document: dict[str, Any] = plain({"schema": SCHEMA, **values})
+        return document
 
     @classmethod
     def from_dict(cls, data: Any) -> Reference:
@@ -342,40 +321,41 @@ class Reference:
         Parameters
         ----------
         data : dict
+            Of this version.
 
         Returns
         -------
         reference : Reference
         """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise InvalidInputError(
-                f"The reference must have schema {SCHEMA}, got {found!r}: make it again with this version."
-            )
-        try:
-            edges = {name: np.asarray(data["edges"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
-            cells = Cells(classes=list(data["classes"]), threshold=float(data["threshold"]), **edges)
-            loss = data["loss"] if isinstance(data["loss"], str) else tuple(tuple(row) for row in data["loss"])
+        advice = "make it again with this version, and begin a new state with it: earlier ones do not know their rule"
+        with reading("reference", data, SCHEMA, advice):
+            edges = {name: np.asarray(data["cells"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
+            threshold, loss = float(data["rule"]["threshold"]), data["loss"]
+            cells = Cells(classes=list(data["cells"]["classes"]), threshold=threshold, **edges)
             known, mixed = (
-                {name: read_counts(data[side][name], len(p.rejected(cells))) for name, p in PARTITIONS.items()}
-                for side in ("id", "mixed")
+                {name: read_counts(data[side][name], len(place)) for name, place in rejected(cells).items()}
+                for side in ("id_counts", "mixed_counts")
             )
-            reference = cls(
-                cells,
-                known,
-                mixed,
-                Interval(*(float(v) for v in data["prior"])),
-                str(data["source"]),
-                float(data["tpr_min"]),
-                loss,
-                {float(value): int(times) for value, times in data["losses"]},
-                str(data["created"]),
-            )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InvalidInputError(
-                f"The reference is damaged ({type(error).__name__}: {error}): make it again."
-            ) from None
+            prior = Interval(**{key: float(value) for key, value in data["prior"].items()})
+            spent = {float(value): int(times) for value, times in data["loss_counts"].items()}
+            loss = loss if isinstance(loss, str) else tuple(tuple(row) for row in loss)
+            reference = cls(cells, known, mixed, prior, data["source"], data["rule"], loss, spent, data["created"])
+            _ = reference.tpr_promised
         return reference
+
+
+@contextmanager
+def reading(what: str, data: Any, schema: int, advice: str) -> Iterator[None]:
+    """Refuse documents of another format, and those that turn out to be damaged while they are read."""
+    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if found != schema:
+        raise InvalidInputError(f"The {what} must have schema {schema}, got {found!r}: {advice}.")
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"The {what} is damaged ({type(error).__name__}: {error}): {advice}.") from None
 
 
 def read_counts(values: Any, length: int) -> Counts:
@@ -385,51 +365,24 @@ def read_counts(values: Any, length: int) -> Counts:
     return np.array(values, dtype=np.int64)
 
 
-def _calibration(model: Any) -> tuple[Decisions, Any]:
-    kept = getattr(model, "calibration_", None)
-    if kept is None:
-        raise InvalidInputError("model must be a fitted POSCOD.")
-    if kept.weight is not None:
-        raise InvalidInputError(
-            "model was fitted with sample_weight, and a reference counts rows: fit without weights."
-        )
-    return _decisions(model, kept.logits, kept.log_ratio), kept.codes
-
-
-def _decisions(model: Any, logits: Floats, log_ratio: Floats) -> Decisions:
-    code, risk = bayes_decision_from_logits(logits, model.problem_.loss, temperature=model.temperature_)
-    score = rejection_score(risk, log_ratio, model.beta_)
-    accept = score <= model.threshold_
-    reason = rejection_reason(risk, score, accept)
-    return Decisions(model.classes_[code], accept, reason, risk, log_ratio, score)
-
-
 def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | None) -> Interval:
     """Return the OOD share of the second sample."""
-    if source == "ood":
-        return Interval(1.0, 1.0, 1.0, 0.95)
-    if source == "none":
-        return Interval(0.0, 0.0, 0.0, 0.95)
-    if pi is not None:
-        value = check_number(pi, "pi", 0.0, 1.0, closed="right")
+    if source in ("ood", "none") or pi is not None:
+        certain = {"ood": 1.0, "none": 0.0}.get(source)
+        value = check_number(pi, "pi", 0.0, 1.0, closed="right") if certain is None else certain
         return Interval(value, value, value, 0.95)
-    if source == "unlabelled":
+    if source == "unlabeled":
         return estimate_share(known, mixed, 0.95)
-    low, high = model.ratio_.ood_prior_interval(0.95)
-    return Interval(float(model.ood_prior_), float(low), float(high), 0.95)
+    low, high = model.scorer_.ratio.ood_prior_interval(0.95)
+    return Interval(float(model.calibration_.ood_prior), float(low), float(high), 0.95)
 
 
 def _date(created: Any) -> str:
-    if created is None:
-        created = datetime.datetime.now(datetime.timezone.utc).date()
+    created = datetime.datetime.now(datetime.timezone.utc).date() if created is None else created
     try:
         text = created if isinstance(created, str) else created.isoformat()
         datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (AttributeError, ValueError):
-        raise InvalidInputError(f"created must be a date such as 2026-01-31, got {created!r}.") from None
+        message = "{parameter} must be a date such as 2026-01-31, got {got!r}."
+        raise InvalidInputError(message, parameter="created", got=created) from None
     return text
-
-
-def _number(value: float) -> float | str:
-    """Return a number that JSON can hold: it knows no infinity."""
-    return value if math.isfinite(value) else str(value)

@@ -9,6 +9,8 @@ so it is honest where TPR and FPR are close, where it grows to [0, 1].
 References
 ----------
 .. [1] E. C. Fieller, "Some Problems in Interval Estimation", JRSS B 16(2), 1954.
+.. [2] E. L. Korn, B. I. Graubard, "Confidence Intervals for Proportions with Small Expected Number of Positive Counts Estimated from
+   Survey Data", Survey Methodology 24(2), 1998.
 """
 
 from __future__ import annotations
@@ -17,14 +19,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import betaln, gammaln, log_ndtr, ndtri
+from scipy.special import betainc, ndtri
 
 from poscod._validation import Floats
 from poscod.metrics import Interval
 from poscod.monitor._partitions import Counts
 
-# Tails are summed exactly up to this many terms, from the short side; beyond, a normal law is exact enough.
-_TERMS = 400
 _GRID = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 240)])
 _EM_STEPS = 500
 # Weights are those of the likelihood at this pi or more: at pi = 0 they are unbounded, and one row decides.
@@ -67,9 +67,9 @@ def adjusted_count(
     Notes
     -----
     ``a = (1 - eta) T + eta A`` gives ``eta = (T - a) / (T - A)``; T, A and a are the shares accepted of ID rows, of the second
-    sample and of the window. The test of a given eta: the window's count is beta-binomial, with mean ``(1 - eta) T + eta A`` and
-    the variance ``(1 - eta)^2 T (1 - T) / m + eta^2 A (1 - A) / n`` of that mean from the two samples; each tail gets half of the
-    error. Without a second sample FPR = 0 is assumed for estimate and lower end, and the upper end is 1.
+    sample and of the window. The test of a given eta: the window's count is binomial with a share that varies, with mean ``(1 - eta) T +
+    eta A`` and the variance ``(1 - eta)^2 T (1 - T) / m + eta^2 A (1 - A) / n`` from the two samples; each tail gets half of the
+    error (Korn and Graubard's way). Without a second sample FPR = 0 is assumed for estimate and lower end, and the upper end is 1.
 
     Examples
     --------
@@ -82,11 +82,7 @@ def adjusted_count(
     blind = mixed[1] == 0 or prior.estimate == 0.0
     m, n_mixed, pi_0 = known[1], math.inf if blind else mixed[1], 1.0 if blind else prior.estimate
     t, a = known[0] / m, 0.0 if blind else mixed[0] / mixed[1]
-    # Half a row on either side: a share of exactly 0 or 1 is not known exactly.
-    var_t, var_a = (
-        0.0 if rows == math.inf else _inside(rate, rows) * (1.0 - _inside(rate, rows)) / rows
-        for rate, rows in ((t, m), (a, n_mixed))
-    )
+    var_t, var_a = _variance(t, m), _variance(a, n_mixed)
     tail = (1.0 - level) / 2.0
 
     def tails(pi: Floats) -> tuple[Floats, Floats]:
@@ -140,9 +136,6 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
     (array([0.11]), array([0.084]), array([0.141]))
     """
     size = counts.sum(axis=1).astype(np.float64)
-    if mixed.sum() == 0 or prior.estimate == 0.0:
-        nothing = np.full(size.shape, np.nan)
-        return Shares(nothing, np.zeros(size.shape), np.ones(size.shape))
     p, u, q = *(smooth(c) for c in (known, mixed)), ood_shares(known, mixed, prior.estimate)
     pi, eta = _GRID, _GRID / prior.estimate
     law = (1.0 - pi)[:, None] * p + pi[:, None] * q
@@ -162,9 +155,10 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
     bound = float(ndtri(0.5 + level / 2.0))
     # First term of Cornish and Fisher; a larger skewness than this is beyond its reach.
     shift = np.clip(skew, -2.0, 2.0) * (bound**2 - 1.0) / 6.0
-    estimate = _first_below(z, 0.0)
-    low = np.minimum(_first_below(z - shift, bound), estimate)
-    high = np.maximum(_last_above(z - shift, -bound), estimate)
+    # The first pi that is not rejected from below, and the last one that is not from above.
+    estimate = _crossing(np.minimum.accumulate(z, axis=1), 0.0)
+    low = np.minimum(_crossing(np.minimum.accumulate(z - shift, axis=1), bound), estimate)
+    high = np.maximum(_crossing(np.maximum.accumulate((z - shift)[:, ::-1], axis=1)[:, ::-1], -bound), estimate)
     return _finish(estimate, low, high, size, prior, False, informative=True)
 
 
@@ -202,40 +196,25 @@ def _cumulants(shares: Floats, h: Floats, factor: Any, rows: Any) -> tuple[Float
     )
 
 
-def _inside(rate: float, rows: float) -> float:
-    return min(max(rate, 0.5 / rows), 1.0 - 0.5 / rows)
+def _variance(rate: float, rows: float) -> float:
+    """Return the variance of a share; half a row on either side, because a share of exactly 0 or 1 is not known exactly."""
+    inside = min(max(rate, 0.5 / rows), 1.0 - 0.5 / rows)
+    return inside * (1.0 - inside) / rows
 
 
 def _tails(k: Floats, n: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Return P(X <= k) and P(X >= k) for a beta-binomial X of given mean share and variance of that share."""
-    flip = 2.0 * k > n
-    x, mu = np.where(flip, n - k, k), np.where(flip, 1.0 - mean, mean)
-    below, above = np.empty(k.shape), np.empty(k.shape)
-    exact = x <= _TERMS
-    if exact.any():
-        i = np.arange(int(x[exact].max()) + 1)
-        size, share = n[exact, None], mu[exact, None]
-        # A share's law with this mean and variance; without variance it is so narrow that X is binomial.
-        strength = np.clip(share * (1.0 - share) / np.maximum(variance[exact, None], 1e-300) - 1.0, 1e-3, 1e9)
-        first, second = share * strength, (1.0 - share) * strength
-        room = np.maximum(size - i, 0.0)
-        log_pmf = (
-            gammaln(size + 1.0)
-            - gammaln(i + 1.0)
-            - gammaln(room + 1.0)
-            + betaln(i + first, room + second)
-            - betaln(first, second)
-        )
-        pmf = np.where(i <= x[exact, None], np.exp(log_pmf), 0.0)
-        total = pmf.sum(axis=1)
-        last = np.take_along_axis(pmf, x[exact].astype(int)[:, None], axis=1)[:, 0]
-        below[exact], above[exact] = np.minimum(total, 1.0), np.clip(1.0 - total + last, 0.0, 1.0)
-    rest = ~exact
-    if rest.any():
-        error = np.sqrt(n[rest] * mu[rest] * (1.0 - mu[rest]) + n[rest] ** 2 * variance[rest])
-        gap = x[rest] - n[rest] * mu[rest]
-        below[rest], above[rest] = np.exp(log_ndtr((gap + 0.5) / error)), np.exp(log_ndtr((0.5 - gap) / error))
-    return np.where(flip, above, below), np.where(flip, below, above)
+    """Return P(X <= k) and P(X >= k) for a count whose share has a mean and a variance of its own.
+
+    Notes
+    -----
+    Its variance is that of a binomial count times an effect; k and n are divided by it (Korn and Graubard [2]_), and the beta integral
+    that gives the binomial tails takes the quotients. Without variance of the share the tails are exact.
+    """
+    effect = 1.0 + np.maximum(n - 1.0, 0.0) * variance / (mean * (1.0 - mean))
+    k, rest = k / effect, (n - k) / effect
+    below = np.where(rest > 0.0, betainc(np.maximum(rest, 1e-300), k + 1.0, 1.0 - mean), 1.0)
+    above = np.where(k > 0.0, betainc(np.maximum(k, 1e-300), rest + 1.0, mean), 1.0)
+    return below, above
 
 
 def _bisect(reject: Any, shape: tuple[int, ...]) -> Floats:
@@ -249,28 +228,9 @@ def _bisect(reject: Any, shape: tuple[int, ...]) -> Floats:
     return np.where(start, 0.0, high)
 
 
-def _first_below(z: Floats, bound: float) -> Floats:
-    """Return the pi of the grid, interpolated, where z first falls to a bound; 1 where it never does."""
-    inside = z <= bound
-    place = np.where(inside.any(axis=1), inside.argmax(axis=1), len(_GRID) - 1)
-    return _interpolate(z, place - 1, place, bound)
-
-
-def _last_above(z: Floats, bound: float) -> Floats:
-    """Return the pi of the grid, interpolated, where z is last at least a bound; 0 where it never is."""
-    inside = z >= bound
-    place = np.where(inside.any(axis=1), len(_GRID) - 1 - inside[:, ::-1].argmax(axis=1), 0)
-    return _interpolate(z, place, place + 1, bound)
-
-
-def _interpolate(z: Floats, left: Any, right: Any, bound: float) -> Floats:
-    edge = (left < 0) | (right >= len(_GRID))
-    a, b = np.maximum(left, 0), np.minimum(right, len(_GRID) - 1)
-    row = np.arange(len(z))
-    step = z[row, a] - z[row, b]
-    part = np.clip(np.where(step > 0.0, (z[row, a] - bound) / np.where(step > 0.0, step, 1.0), 1.0), 0.0, 1.0)
-    value = _GRID[a] + part * (_GRID[b] - _GRID[a])
-    return np.where(edge, np.where(left < 0, 0.0, 1.0), value)
+def _crossing(z: Floats, bound: float) -> Floats:
+    """Return where each row of z, which falls along the grid, comes down to a bound; an end of the grid where it does not."""
+    return np.array([np.interp(-bound, -row, _GRID) for row in z])
 
 
 def _finish(

@@ -21,8 +21,9 @@ UNITS: dict[str, int] = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 """Units of a window's width and their seconds."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICRO = 1_000_000
-_PAST, _FUTURE = (
-    abs(edge.replace(tzinfo=datetime.timezone.utc) - _EPOCH) // datetime.timedelta(microseconds=1)
+_STEP = datetime.timedelta(microseconds=1)
+_YEARS = tuple(
+    (edge.replace(tzinfo=datetime.timezone.utc) - _EPOCH) // _STEP
     for edge in (datetime.datetime.min, datetime.datetime.max)
 )
 
@@ -55,10 +56,10 @@ def check_width(window: Any) -> Width:
         return Width(int(match.group(1)) * UNITS[match.group(2)] * _MICRO, True)
     if isinstance(window, (int, float, np.number)) and window is not True and 0.0 < float(window) < float("inf"):
         return Width(float(window), False)
-    raise InvalidInputError(
-        f"window must be a text such as '15min', '1h', '1d' (units {', '.join(UNITS)}) or a positive number in the unit of at, "
-        f"got {window!r}."
+    allowed = (
+        f"a text such as '15min', '1h', '1d' (units {', '.join(UNITS)}) or a positive number in the unit of {{at}}"
     )
+    raise InvalidInputError(f"{{parameter}} must be {allowed}, got {{got!r}}.", parameter="window", got=window)
 
 
 def window_index(at: Any, n: int, width: Width) -> NDArray[np.int64]:
@@ -74,16 +75,18 @@ def window_index(at: Any, n: int, width: Width) -> NDArray[np.int64]:
     if values.ndim == 0:
         return np.repeat(window_index(values[None], 1, width), n)
     if values.ndim != 1 or len(values) != n:
-        raise InvalidInputError(f"at must be one moment or one per decision ({n}), got shape {values.shape}.")
-    if not width.clock:
-        if values.dtype.kind not in "iuf":
-            raise InvalidInputError("at must hold numbers where window is a number: use window='1d' or so for dates.")
-        with np.errstate(over="ignore"):
-            place = np.floor(check_vector(values, "at", allow_inf=False) / width.size)
-    else:
-        place = read_moments(values, width).astype(np.int64) // int(width.size)
+        message = "{parameter} must be one moment or one per decision ({allowed}), got shape {got}."
+        raise InvalidInputError(message, parameter="at", allowed=n, got=values.shape)
+    if width.clock:
+        return read_moments(values, width).astype(np.int64) // int(width.size)
+    if values.dtype.kind not in "iuf":
+        message = "{parameter} must hold numbers where {window} is a number: for dates it is a text such as 1d."
+        raise InvalidInputError(message, parameter="at")
+    with np.errstate(over="ignore"):
+        place = np.floor(check_vector(values, "at", allow_inf=False) / width.size)
     if len(place) and np.abs(place).max() > 2**53:
-        raise InvalidInputError("at lies too many windows from zero: check its unit or widen the window.")
+        message = "{parameter} lies too many windows from zero: check its unit or give a wider {window}."
+        raise InvalidInputError(message, parameter="at")
     return place.astype(np.int64)
 
 
@@ -91,19 +94,11 @@ def window_start(index: int, width: Width) -> str | float:
     """Return the beginning of a window: ISO text in UTC for a clock, else a number."""
     if not width.clock:
         return index * width.size
-    try:
-        return (_EPOCH + datetime.timedelta(microseconds=index * int(width.size))).isoformat().replace("+00:00", "Z")
-    except OverflowError:
-        raise InvalidInputError("at lies outside the years 1 to 9999: numbers are seconds since 1970.") from None
-
-
-def origin_of(created: str, width: Width) -> int:
-    """Return the window of a date, from which gamblers count; 0 where windows are no times."""
-    return int(window_index(created, 1, width)[0]) if width.clock else 0
+    return (_EPOCH + index * int(width.size) * _STEP).isoformat().replace("+00:00", "Z")
 
 
 def age_in_days(since: str, index: int, width: Width) -> float:
-    """Return the days from a date to the beginning of a window; NaN where windows are no times."""
+    """Return the days from a date to the beginning of a window; NaN where windows are not times."""
     if not width.clock:
         return float("nan")
     return (index * width.size - float(_moment(since, 0))) / (UNITS["d"] * _MICRO)
@@ -127,9 +122,9 @@ def read_moments(values: NDArray[Any], width: Width, start: int = 0) -> NDArray[
             if value not in seen:
                 seen[value] = _moment(value, start + row)
             moments[row] = seen[value]
-    # The end of the window must be a date, too: it is printed.
-    place, size = moments // int(width.size), int(width.size)
-    outside = (place < -(_PAST // size)) | (place >= _FUTURE // size)
+    # Both ends of the window must be dates, too: they are printed.
+    begin = moments // int(width.size) * int(width.size)
+    outside = (begin < _YEARS[0]) | (begin > _YEARS[1] - int(width.size))
     _refuse(
         outside, values, start, "moments in windows within the years 1 to 9999 (leave out rows without a real time)"
     )
@@ -139,7 +134,12 @@ def read_moments(values: NDArray[Any], width: Width, start: int = 0) -> NDArray[
 def _refuse(wrong: NDArray[np.bool_], values: NDArray[Any], start: int, allowed: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
-        raise InvalidInputError(f"at must hold {allowed}, got {values[row]} at row {start + row}.")
+        raise _refusal(allowed, values[row], start + row)
+
+
+def _refusal(allowed: str, got: Any, row: int) -> InvalidInputError:
+    message = "{parameter} must hold {allowed}, got {got} at row {row}."
+    return InvalidInputError(message, parameter="at", allowed=allowed, got=got, row=row)
 
 
 def _moment(value: Any, row: int) -> int:
@@ -150,8 +150,6 @@ def _moment(value: Any, row: int) -> int:
         if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
             value = datetime.datetime(value.year, value.month, value.day)
         moment = value if value.tzinfo is not None else value.replace(tzinfo=datetime.timezone.utc)
-        return int((moment - _EPOCH) // datetime.timedelta(microseconds=1))
+        return (moment - _EPOCH) // _STEP
     except (AttributeError, TypeError, ValueError, OverflowError):
-        raise InvalidInputError(
-            f"at must hold dates such as 2026-01-31T12:00:00Z, got {value!r} at row {row}: times without a zone are UTC."
-        ) from None
+        raise _refusal("dates such as 2026-01-31T12:00:00Z (UTC where no zone is given)", value, row) from None

@@ -12,12 +12,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poscod._validation import Floats
 from poscod.monitor._evidence import Laws, above, unexplained
 from poscod.monitor._findings import SEQUENTIAL
-from poscod.monitor._partitions import Counts
 from poscod.monitor._reference import Reference
 from poscod.monitor._share import ood_shares, smooth
 from poscod.selector import selective_risk_bound
@@ -32,7 +30,7 @@ class Watch(NamedTuple):
     Attributes
     ----------
     payoffs : dict of str to list of ndarray
-        Payoffs by the counts they are applied to: a partition, "labelled" or "loss".
+        Payoffs by the counts they are applied to: a partition, "labeled" or "loss".
     alpha : float
         Capital of 1 / alpha is an alarm.
     """
@@ -50,9 +48,9 @@ def watches(reference: Reference, ood_limit: float, false_alarm: float) -> dict[
     payoffs = {
         "PSC001": {"ratio": _above_limit(reference, ood_limit, delta)},
         "PSC002": {"ratio": _acceptance(reference, delta)},
-        "PSC003": {name: _drift(reference, name, delta / 2.0) for name in ("score", "risk")},
-        "PSC004": {"label": _classes(reference, delta)},
-        "PSC005": {"labelled": _tpr(reference, delta)},
+        "PSC003": {name: _sets(reference, name, delta / 2.0) for name in ("score", "risk")},
+        "PSC004": {"label": _sets(reference, "label", delta)},
+        "PSC005": {"labeled": _tpr(reference, delta)},
         "PSC006": {"loss": _selective_risk(reference, delta)},
     }
     return {code: Watch(payoffs[code], alpha) for code in SEQUENTIAL}
@@ -92,15 +90,12 @@ def _above_limit(reference: Reference, limit: float, delta: float) -> list[Float
 
 def _direction(reference: Reference, pi: float) -> Floats:
     """Return the weights of cells that tell pi from a little more pi best; bounded."""
-    known, mixed = (_by_ratio(c["ratio"]) for c in (reference.id_counts, reference.mixed_counts))
+    # Accepted and rejected rows of a bin count alike.
+    sides = reference.id_counts["ratio"], reference.mixed_counts["ratio"]
+    known, mixed = (counts.reshape(2, -1).sum(axis=0) for counts in sides)
     p, q = smooth(known), ood_shares(known, mixed, reference.prior.estimate)
     pi = min(max(pi, 0.05), 0.5)
     return np.tile((q - p) / ((1.0 - pi) * p + pi * q), 2)
-
-
-def _by_ratio(counts: Counts) -> Counts:
-    """Add accepted and rejected rows of each bin."""
-    return np.asarray(counts.reshape(2, -1).sum(axis=0))
 
 
 def _acceptance(reference: Reference, delta: float) -> list[Floats]:
@@ -116,43 +111,27 @@ def _acceptance(reference: Reference, delta: float) -> list[Floats]:
     return payoffs
 
 
-def _drift(reference: Reference, partition: str, delta: float) -> list[Floats]:
-    """Bet on accepted rows up to each edge, more or fewer than the share accepted lets expect."""
-    accepted = np.flatnonzero(~reference.rejected(partition))
-    sets = [np.isin(np.arange(len(reference.rejected(partition))), accepted[: i + 1]) for i in range(len(accepted) - 1)]
-    return _sets(reference, partition, sets, delta)
-
-
-def _classes(reference: Reference, delta: float) -> list[Floats]:
-    cells = np.flatnonzero(~reference.rejected("label"))[:-1]
-    return _sets(reference, "label", [np.arange(len(reference.rejected("label"))) == i for i in cells], delta)
-
-
-def _sets(reference: Reference, partition: str, sets: list[NDArray[np.bool_]], delta: float) -> list[Floats]:
+def _sets(reference: Reference, partition: str, delta: float) -> list[Floats]:
+    """Bet on accepted rows of each class, or up to each edge: more or fewer than the share accepted lets expect."""
     laws, _ = laws_of(reference, partition)
-    control = reference.rejected(partition).astype(np.float64)
+    rejected = reference.rejected(partition)
+    single = np.eye(len(rejected))[~rejected][:-1]
+    sets = single if partition == "label" else np.cumsum(single, axis=0)
     share = delta / max(1, 2 * len(sets))
-    return [
-        unexplained(laws, sign * np.asarray(chosen, dtype=np.float64), control, share)
-        for chosen in sets
-        for sign in (1.0, -1.0)
-    ]
+    control = rejected.astype(np.float64)
+    return [unexplained(laws, sign * chosen, control, share) for chosen in sets for sign in (1.0, -1.0)]
 
 
 def _tpr(reference: Reference, delta: float) -> list[Floats]:
-    """Labelled ID rows rejected, more than promised and more than calibration could have missed."""
+    """Labeled ID rows rejected, more than promised and more than calibration could have missed."""
     low = reference.tpr(1.0 - 2.0 * delta).low
-    promised = low if math.isnan(reference.tpr_min) else min(reference.tpr_min, low)
+    promised = low if reference.tpr_promised is None else min(reference.tpr_promised, low)
     return [np.array([-(1.0 - promised), promised, 0.0, 0.0])] if promised > 0.0 else []
 
 
-def risk_limit(reference: Reference, delta: float) -> float:
-    """Return an upper bound of the selective risk that calibration showed."""
-    losses = np.repeat(list(reference.loss_counts), list(reference.loss_counts.values()))
-    top = None if reference.loss == "zero_one" else float(reference.loss_matrix.max())
-    return float(selective_risk_bound(losses, delta=delta, loss_max=top))
-
-
 def _selective_risk(reference: Reference, delta: float) -> list[Floats]:
-    limit, values = risk_limit(reference, delta), np.unique(reference.loss_matrix)
-    return [(values - limit) / limit] if 0.0 < limit < values.max() else []
+    """Losses of accepted ID rows, larger on average than the upper bound that calibration gives."""
+    losses = np.repeat(list(reference.loss_counts), list(reference.loss_counts.values()))
+    top, values = float(reference.loss_matrix.max()), np.unique(reference.loss_matrix)
+    limit = float(selective_risk_bound(losses, delta=delta, loss_max=None if reference.loss == "zero_one" else top))
+    return [(values - limit) / limit] if 0.0 < limit < top else []

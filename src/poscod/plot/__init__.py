@@ -2,19 +2,19 @@
 """Displays: arrays in, a picture and a table out.
 
 Every display stores arrays and computes nothing when it draws: ``from_*`` computes through lower layers, ``plot`` draws with
-matplotlib (extra ``plot``), ``frame`` returns the same numbers as a pandas DataFrame. `DISPLAYS` lists them.
+matplotlib (extra ``plot``), ``frame`` returns the same numbers as a pandas DataFrame.
 """
 
 from poscod.plot._curves import RiskCurveDisplay
+from poscod.plot._display import RULE_NAMES as RULE_NAMES
 from poscod.plot._display import Display
-from poscod.plot._displays import DISPLAYS
-from poscod.plot._distributions import ScoreDistributionDisplay
 from poscod.plot._plane import PlaneDisplay
+from poscod.plot._plane import plane_window as plane_window
+from poscod.plot._plane import thin as thin
 from poscod.plot._rejections import RejectionDisplay
-from poscod.plot._reliability import ReliabilityDisplay
+from poscod.plot._terms import ReliabilityDisplay, ScoreDistributionDisplay
 
 __all__ = [
-    "DISPLAYS",
     "Display",
     "PlaneDisplay",
     "RejectionDisplay",

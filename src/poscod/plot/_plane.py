@@ -7,15 +7,17 @@ Convention: x is r, y is log g; a rule accepts what lies left of and below its b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Competitor, Sample, read_sample, rules_of
 from poscod._validation import Floats
-from poscod.plot._display import GROUPS, RULE_STYLES, Column, Display, equal_lengths
+from poscod.model import Competitor, Sample, rules_of
+from poscod.plot._display import GROUPS, RULE_STYLES, Column, Display
 
 
+@dataclass(eq=False)
 class PlaneDisplay(Display):
     """Rows as points (r, log g), accepted or not, with the boundaries of several rules.
 
@@ -24,8 +26,9 @@ class PlaneDisplay(Display):
     risk, log_ratio : array-like of shape (n,)
         Coordinates of the rows.
     group : array-like of shape (n,), str
-        "id", "ood" or "unlabelled".
+        "id", "ood" or "unlabeled".
     accept : array-like of shape (n,), bool
+        Whether the model's own rule accepts the row.
     boundaries : mapping of str to pair of array-like
         Name of a rule -> (risk, log_ratio) along its boundary.
 
@@ -36,24 +39,29 @@ class PlaneDisplay(Display):
     array([ True, False])
     """
 
-    def __init__(self, risk: Any, log_ratio: Any, group: Any, accept: Any, boundaries: Mapping[str, Any]) -> None:
-        self._columns = equal_lengths("PlaneDisplay", group=group, risk=risk, log_ratio=log_ratio, accept=accept)
-        self.boundaries = {
-            name: tuple(equal_lengths("PlaneDisplay.boundaries", risk=line[0], log_ratio=line[1]).values())
-            for name, line in boundaries.items()
-        }
+    risk: Column
+    log_ratio: Column
+    group: Column
+    accept: Column
+    boundaries: Mapping[str, tuple[Column, Column]]
+
+    def columns(self) -> dict[str, Column]:
+        """Return the points: risk, log_ratio, group, accept.
+
+        Returns
+        -------
+        columns : dict of str to ndarray
+        """
+        return {name: values for name, values in super().columns().items() if name != "boundaries"}
 
     @classmethod
-    def from_estimator(
-        cls, model: Any, X: Any, y: Any, X_ood: Any = None, X_unlabeled: Any = None, *, max_points: int | None = 4000
-    ) -> PlaneDisplay:
-        """Place fresh rows in the plane of a fitted model.
+    def from_sample(cls, sample: Sample, *, max_points: int | None = 4000) -> PlaneDisplay:
+        """Place rows in the plane.
 
         Parameters
         ----------
-        model : POSCOD
-        X, y : rows and labels
-        X_ood, X_unlabeled : rows, default=None
+        sample : Sample
+            Fresh rows that a model has decided.
         max_points : int or None, default=4000
             Largest number of points of a group: evenly spaced rows; None keeps all.
 
@@ -61,67 +69,28 @@ class PlaneDisplay(Display):
         -------
         display : PlaneDisplay
         """
-        return cls.from_sample(model, read_sample(model, X, y, X_ood, X_unlabeled), max_points=max_points)
-
-    @classmethod
-    def from_sample(cls, model: Any, sample: Sample, *, max_points: int | None = 4000) -> PlaneDisplay:
-        """Place rows that are decided already.
-
-        Parameters
-        ----------
-        model : POSCOD
-        sample : Sample
-        max_points : int or None, default=4000
-
-        Returns
-        -------
-        display : PlaneDisplay
-        """
         thinned = {name: rows[thin(len(rows), max_points)] for name, rows in sample.groups.items()}
-        columns = {
-            key: np.concatenate([getattr(rows, key) for rows in thinned.values()])
-            for key in ("risk", "log_ratio", "accept")
-        }
+        risk, log_ratio, accept = (
+            np.concatenate([getattr(rows, key) for rows in thinned.values()]) for key in ("risk", "log_ratio", "accept")
+        )
         group = np.repeat(list(thinned), [len(rows) for rows in thinned.values()])
-        window = plane_window(columns["risk"], columns["log_ratio"])
-        boundaries = {rule.name: boundary(rule, *window) for rule in rules_of(model, sample)}
-        return cls(columns["risk"], columns["log_ratio"], group, columns["accept"], boundaries)
-
-    def columns(self) -> dict[str, Column]:
-        """Return the points.
-
-        Returns
-        -------
-        columns : dict of str to ndarray
-            group, risk, log_ratio, accept.
-        """
-        return dict(self._columns)
+        window = plane_window(risk, log_ratio)
+        boundaries = {rule.name: boundary(rule, *window) for rule in rules_of(sample)}
+        return cls(risk, log_ratio, group, accept, boundaries)
 
     def _draw(self, ax: Any, **options: Any) -> None:
-        c = self._columns
-        right, (low, high) = plane_window(c["risk"], c["log_ratio"])
+        right, (low, high) = plane_window(self.risk, self.log_ratio)
         for name, style in GROUPS.items():
-            for accepted in (True, False):
-                mine = (c["group"] == name) & (c["accept"] == accepted)
+            for state, fill in (("accepted", style.colour), ("rejected", "none")):
+                mine = (self.group == name) & (self.accept == (state == "accepted"))
                 if mine.any():
-                    ax.scatter(
-                        c["risk"][mine],
-                        np.clip(c["log_ratio"][mine], low, high),
-                        s=14,
-                        marker=style.mark,
-                        linewidths=0.7,
-                        facecolors=style.colour if accepted else "none",
-                        edgecolors=style.colour,
-                        alpha=0.6,
-                        label=f"{style.label}, {'accepted' if accepted else 'rejected'}",
-                    )
-        for name, (risk, log_ratio) in self.boundaries.items():
-            style = RULE_STYLES[name]
-            ax.plot(
-                risk, log_ratio, style.mark, color=style.colour, label=style.label, lw=2 if name == "poscod" else 1.4
-            )
+                    look = {"s": 14, "marker": style.mark, "linewidths": 0.7, "alpha": 0.6, "facecolors": fill}
+                    at = self.risk[mine], np.clip(self.log_ratio[mine], low, high)
+                    ax.scatter(*at, edgecolors=style.colour, label=f"{style.label}, {state}", **look)
+        for name, line in self.boundaries.items():
+            style, wide = RULE_STYLES[name], 2.0 if name == "poscod" else 1.4
+            ax.plot(*line, style.mark, color=style.colour, label=style.label, lw=wide)
         ax.set(xlabel="conditional risk r", ylabel="log g", xlim=(0.0, right), ylim=(low, high), **options)
-        ax.legend(fontsize="small", framealpha=0.9)
 
 
 def plane_window(risk: Floats, log_ratio: Floats) -> tuple[float, tuple[float, float]]:
@@ -141,19 +110,12 @@ def boundary(rule: Competitor, right: float, window: tuple[float, float]) -> tup
         level = float(np.log(rule.threshold)) if rule.threshold > 0.0 else -np.inf
         crosses = window[0] <= level <= window[1]
         return (np.array([0.0, right]), np.array([level, level])) if crosses else (np.zeros(0), np.zeros(0))
-    # r falls along the grid; the two points where it enters and leaves the window are added.
-    falling = np.minimum.accumulate(risk)
-    ends = np.interp([-right, 0.0], -falling, grid)
-    inside = (risk >= 0.0) & (risk <= right)
-    if not inside.any():
+    if risk.max() < 0.0 or risk.min() > right:
         return np.zeros(0), np.zeros(0)
-    first, last = np.flatnonzero(inside)[[0, -1]]
-    risk, log_ratio = risk[inside], grid[inside]
-    if first > 0:
-        risk, log_ratio = np.append(right, risk), np.append(ends[0], log_ratio)
-    if last < len(grid) - 1:
-        risk, log_ratio = np.append(risk, 0.0), np.append(log_ratio, ends[1])
-    return risk, log_ratio
+    # r falls along the grid; the points where it enters and leaves the window are added.
+    ends = np.interp([-right, 0.0], -np.minimum.accumulate(risk), grid)
+    inside = (risk > 0.0) & (risk < right)
+    return np.r_[min(right, risk[0]), risk[inside], max(0.0, risk[-1])], np.r_[ends[0], grid[inside], ends[1]]
 
 
 def thin(n: int, limit: int | None) -> slice:

@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who is rejected, and why: counts by class and reason.
+"""Who is rejected, and why: counts by group, class and reason.
 
 Convention: ID rows are counted by their true class; rows without a label by the classifier's answer.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poscod._comparison import read_sample
-from poscod.decision import REASONS, Decisions
-from poscod.exceptions import InvalidInputError
-from poscod.plot._display import REASON_COLOURS, Column, Display, equal_lengths
+from poscod._validation import check_choice
+from poscod.decision import REASONS
+from poscod.model import Sample
+from poscod.plot._display import GROUPS, REASON_COLOURS, Column, Display
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
+@dataclass(eq=False)
 class RejectionDisplay(Display):
     """Rows of each class by what happened to them.
 
     Parameters
     ----------
+    group : array-like of shape (n,), str
+        "id", "ood" or "unlabeled".
     name : array-like of shape (n,)
         Class of each count.
     reason : array-like of shape (n,), str
@@ -32,75 +39,79 @@ class RejectionDisplay(Display):
 
     Examples
     --------
-    >>> display = RejectionDisplay(["cat", "cat"], ["accepted", "ambiguous"], [3, 1], [0.75, 0.25])
+    >>> display = RejectionDisplay(["id"] * 2, ["cat"] * 2, ["accepted", "ambiguous"], [3, 1], [0.75, 0.25])
     >>> display.columns()["count"]
     array([3, 1])
     """
 
-    def __init__(self, name: Any, reason: Any, count: Any, share: Any) -> None:
-        self._columns = equal_lengths("RejectionDisplay", name=name, reason=reason, count=count, share=share)
+    group: Column
+    name: Column
+    reason: Column
+    count: Column
+    share: Column
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, y: Any) -> RejectionDisplay:
-        """Count fresh labelled rows by true class.
+    def from_estimator(
+        cls, model: Any, X: Any, y: Any, X_ood: Any = None, X_unlabeled: Any = None, **options: Any
+    ) -> Self:
+        """Count fresh rows: ID rows by true class, others by the classifier's answer.
 
         Parameters
         ----------
         model : POSCOD
-        X, y : rows and labels
+            Fitted.
+        X : like the rows given to `POSCOD.fit`
+            Fresh ID rows.
+        y : array-like of shape (n,)
+            Their labels.
+        X_ood : like X, default=None
+            Clean OOD rows.
+        X_unlabeled : like X, default=None
+            Fresh traffic.
+        **options
+            See `Display.from_estimator`.
 
         Returns
         -------
         display : RejectionDisplay
         """
-        sample = read_sample(model, X, y, None, None)
-        return cls.from_decisions(sample.known, y, model.classes_)
+        return super().from_estimator(model, X, y, X_ood, X_unlabeled, labels=y, **options)
 
     @classmethod
-    def from_decisions(cls, decisions: Decisions, label: Any, classes: Any) -> RejectionDisplay:
-        """Count decisions.
+    def from_sample(cls, sample: Sample, *, labels: Any = None) -> Self:
+        """Count rows that are decided already.
 
         Parameters
         ----------
-        decisions : Decisions
-        label : array-like of shape (n,)
-            Class of each row: the truth where it is known, otherwise ``decisions.label``.
-        classes : array-like of shape (K,)
-            All classes, in increasing order.
+        sample : Sample
+            Fresh rows that a model has decided.
+        labels : array-like of shape (n,), default=None
+            True classes of the ID rows; None counts them by the classifier's answer, too.
 
         Returns
         -------
         display : RejectionDisplay
         """
-        classes, label = np.asarray(classes), np.asarray(label)
-        if len(label) != len(decisions):
-            raise InvalidInputError(f"label must have one entry per decision ({len(decisions)}), got {len(label)}.")
-        reasons = list(REASONS)
-        code = np.searchsorted(classes, label) * len(reasons)
-        for i, reason in enumerate(reasons):
-            code[decisions.reason == reason] += i
-        count = np.bincount(code, minlength=len(classes) * len(reasons)).reshape(len(classes), len(reasons))
-        with np.errstate(invalid="ignore"):
-            share = count / count.sum(axis=1, keepdims=True)
-        return cls(np.repeat(classes, len(reasons)), np.tile(reasons, len(classes)), count.ravel(), share.ravel())
+        classes, reasons = sample.calibration.classes, np.array(list(REASONS))
+        parts = []
+        for group, rows in sample.groups.items():
+            label = rows.label if labels is None or group != "id" else np.asarray(labels)
+            table = np.zeros((len(classes), len(reasons)), dtype=np.int64)
+            np.add.at(table, (np.searchsorted(classes, label), (rows.reason[:, None] == reasons).argmax(axis=1)), 1)
+            with np.errstate(invalid="ignore"):
+                share = table / table.sum(axis=1, keepdims=True)
+            names = np.repeat(classes, len(reasons)), np.tile(reasons, len(classes))
+            parts.append((np.full(table.size, group), *names, table.ravel(), share.ravel()))
+        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def columns(self) -> dict[str, Column]:
-        """Return the counts in long form.
-
-        Returns
-        -------
-        columns : dict of str to ndarray
-        """
-        return dict(self._columns)
-
-    def _draw(self, ax: Any, **options: Any) -> None:
-        c = self._columns
-        names = list(dict.fromkeys(c["name"].tolist()))
+    def _draw(self, ax: Any, group: str = "id", **options: Any) -> None:
+        check_choice(group, "group", GROUPS)
+        mine = self.group == group
+        names = list(dict.fromkeys(self.name[mine].tolist()))
         left = np.zeros(len(names))
         for reason, colour in REASON_COLOURS.items():
-            width = np.nan_to_num(c["share"][c["reason"] == reason])
+            width = np.nan_to_num(self.share[mine & (self.reason == reason)])
             ax.barh([str(name) for name in names], width, left=left, color=colour, label=reason)
             left += width
         ax.invert_yaxis()
         ax.set(xlabel="share of rows rejected", ylabel="class", **options)
-        ax.legend(fontsize="small")

@@ -32,10 +32,9 @@ from poscod.ratio._linear import (
     to_ratio,
     wald_interval,
 )
-from poscod.ratio._ratio import Ratio
+from poscod.ratio._ratio import Ratio, UndeterminedPriorWarning
 from poscod.ratio._rows import Rows, check_foldable, columns_of
 from poscod.ratio._strong_recipe import fit_strong
-from poscod.ratio._warnings import UndeterminedPriorWarning
 
 RECIPES: dict[str, str] = {
     "strong": "prior estimated apart, features plus ID-only evidence, candidates weighed by held-out likelihood",
@@ -167,10 +166,8 @@ class CorrectedSigmoid(Ratio):
     def _fit_strong(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         check_foldable(rows_id, rows_u, self.n_folds, "add rows, or use {recipe}='paper'.")
         fit = fit_strong(
-            rows_id,
-            rows_u,
-            weight_id,
-            weight_u,
+            (rows_id, rows_u),
+            (weight_id, weight_u),
             prior=self.prior,
             pi=self.ood_prior,
             n_folds=self.n_folds,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.special import logit
 
 from poscod._validation import Floats
@@ -114,3 +115,23 @@ def held_out_loss(u: Floats, table: Table, pi: float) -> float:
     """Return the log-loss of u summed over rows, weights scaled to a mean of one."""
     loss, _ = row_losses(u, table.unlabeled, log_a(pi, table.log_odds_u))
     return float(table.weight @ loss) / float(table.weight.sum()) * len(u)
+
+
+def recalibrate(u: Floats, table: Table, pi: float, *, spread: float = 0.5) -> tuple[float, float]:
+    """Return (kappa, shift) of the two-parameter map kappa * u + shift with the best held-out likelihood."""
+    n = len(u)
+    weight = table.weight / table.weight.sum() * n
+    la = log_a(pi, table.log_odds_u)
+
+    def loss(q: Floats) -> tuple[float, Floats]:
+        kappa = np.exp(q[0])
+        value, slope = row_losses(kappa * u + q[1], table.unlabeled, la)
+        slope *= weight
+        total = float(weight @ value) + 0.5 * (q[0] / spread) ** 2
+        return total / n, np.array([kappa * float(slope @ u) + q[0] / spread**2, float(slope.sum())]) / n
+
+    before, _ = loss(np.zeros(2))
+    result = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-2.0, 2.0), (-20.0, 20.0)])
+    if n * (before - float(result.fun)) <= 2.0:
+        return 1.0, 0.0
+    return float(np.exp(result.x[0])), float(result.x[1])

@@ -8,10 +8,12 @@ does not hold, and no text but labels. Colours are classes, so that light and da
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from poscod.plot import RULE_NAMES
 from poscod.report._format import MINUS
-from poscod.report._words import GROUP_NAMES, RULE_NAMES
+from poscod.report._words import GROUP_NAMES
 
 WIDTH, HEIGHT = 480, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 46
@@ -45,42 +47,62 @@ class Axis(NamedTuple):
         return found
 
 
-def frame(low_x: float, high_x: float, low_y: float, high_y: float, x: str, y: str) -> dict[str, Any]:
+def frame(
+    x: tuple[float, float], y: tuple[float, float], labels: tuple[str, str], width: int = WIDTH
+) -> dict[str, Any]:
     """Return an empty chart with its axes."""
-    if high_x <= low_x:
-        high_x = low_x + 1.0
-    if high_y <= low_y:
-        high_y = low_y + 1.0
+    (low_x, high_x), (low_y, high_y) = ((low, high if high > low else low + 1.0) for low, high in (x, y))
     up = Axis(low_y, high_y, HEIGHT - _BOTTOM, _TOP)
     # Long numbers push the frame to the right, so that they do not lie under the axis title.
     left = _LEFT + _LETTER * max(0, max((len(tick["label"]) for tick in up.ticks()), default=0) - 3)
-    across = Axis(low_x, high_x, left, WIDTH - _RIGHT)
+    across = Axis(low_x, high_x, left, width - _RIGHT)
     return {
-        "width": WIDTH,
+        "width": width,
         "height": HEIGHT,
-        "box": {"left": left, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM},
-        "x": {"label": x, "ticks": across.ticks()},
-        "y": {"label": y, "ticks": up.ticks()},
+        "box": {"left": left, "right": width - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM},
+        "x": {"label": labels[0], "ticks": across.ticks()},
+        "y": {"label": labels[1], "ticks": up.ticks()},
         "axes": (across, up),
         "bands": [],
         "lines": [],
         "marks": [],
-        "bars": [],
         "legend": [],
     }
 
 
-def path(chart: dict[str, Any], xs: list[float], ys: list[float | None]) -> str:
-    """Return an SVG path through points; undefined values break it."""
+def add(chart: dict[str, Any], kind: str, name: str, d: str, label: str | None = None, look: str = "line") -> None:
+    """Add a path to the bands, lines or marks of a chart, with its entry of the legend where it has a label."""
+    chart[kind].append({"class": name, "d": d})
+    if label is not None:
+        chart["legend"].append({"class": name, "kind": look, "label": label})
+
+
+def series(chart: dict[str, Any], name: str, points: list[dict[str, Any] | None], label: str) -> None:
+    """Draw a line through points (x, estimate, maybe low and high) with its band; None and unknown values leave a gap in both."""
     across, up = chart["axes"]
-    parts, open_ = [], False
-    for x, y in zip(xs, ys, strict=True):
-        if y is None:
-            open_ = False
-            continue
-        parts.append(f"{'L' if open_ else 'M'}{across(x)} {up(y)}")
-        open_ = True
-    return "".join(parts)
+    runs: list[list[dict[str, Any]]] = [[]]
+    for point in points:
+        if point is None or point["estimate"] is None:
+            runs.append([])
+        else:
+            runs[-1].append(point)
+    for run in filter(None, runs):
+        xs = [p["x"] for p in run]
+        if run[0].get("high") is not None:
+            there = path(chart, xs, [p["high"] for p in run])
+            back = path(chart, xs[::-1], [p["low"] for p in run[::-1]])
+            add(chart, "bands", name, f"{there}{back.replace('M', 'L', 1)}Z")
+            if len(run) == 1:  # a band of no width is not seen
+                whisker = f"M{across(xs[0])} {up(run[0]['low'])}V{up(run[0]['high'])}"
+                add(chart, "lines", f"{name} whisker", whisker)
+        add(chart, "lines", name, path(chart, xs, [p["estimate"] for p in run]))
+    chart["legend"].append({"class": name, "kind": "line", "label": label})
+
+
+def path(chart: dict[str, Any], xs: Iterable[float], ys: Iterable[float]) -> str:
+    """Return an SVG path through points."""
+    across, up = chart["axes"]
+    return "".join(f"{'L' if i else 'M'}{across(x)} {up(y)}" for i, (x, y) in enumerate(zip(xs, ys, strict=True)))
 
 
 def curve_chart(summary: dict[str, Any], value: str, label: str) -> dict[str, Any] | None:
@@ -89,60 +111,40 @@ def curve_chart(summary: dict[str, Any], value: str, label: str) -> dict[str, An
     known = [v for v in c[value] if v is not None]
     if not known:
         return None
-    own = [h for h, name in zip(c[f"{value}_high"], c["rule"], strict=True) if name == "poscod" and h is not None]
+    columns = zip(c["rule"], c["tpr_min"], c[f"{value}_low"], c[value], c[f"{value}_high"], strict=True)
+    points = [(name, {"x": x, "low": low, "estimate": y, "high": high}) for name, x, low, y, high in columns]
     # Most of a band, never less than all of the curves: one wide interval must not flatten everything.
-    top = max(*known, min(max(own, default=0.0), 1.6 * max(known)), 1e-3)
-    chart = frame(min(c["tpr_min"]), 1.0, 0.0, 1.05 * top, "required TPR (share of known inputs to accept)", label)
+    highest = max((p["high"] or 0.0 for name, p in points if name == "poscod"), default=0.0)
+    top = max(*known, min(highest, 1.6 * max(known)), 1e-3)
+    labels = "required TPR (share of known inputs to accept)", label
+    chart = frame((min(c["tpr_min"]), 1.0), (0.0, 1.05 * top), labels)
     for name in dict.fromkeys(c["rule"]):
-        mine = [i for i, rule in enumerate(c["rule"]) if rule == name]
-        xs = [c["tpr_min"][i] for i in mine]
-        if name == "poscod":
-            ends = [(x, c[f"{value}_low"][i], c[f"{value}_high"][i]) for x, i in zip(xs, mine, strict=True)]
-            ends = [e for e in ends if None not in e]
-            if ends:
-                there = path(chart, [e[0] for e in ends], [e[2] for e in ends])
-                back = path(chart, [e[0] for e in ends[::-1]], [e[1] for e in ends[::-1]])
-                chart["bands"].append({"class": name, "d": f"{there}{back.replace('M', 'L', 1)}Z"})
-        chart["lines"].append({"class": name, "d": path(chart, xs, [c[value][i] for i in mine])})
-        chart["legend"].append({"class": name, "kind": "line", "label": RULE_NAMES[name]})
+        mine: list[Any] = [p if name == "poscod" else {**p, "high": None} for rule, p in points if rule == name]
+        series(chart, name, mine, RULE_NAMES[name])
     return chart
 
 
 def plane_chart(summary: dict[str, Any]) -> dict[str, Any]:
     """Return the plane of r and log g with the boundaries of all rules."""
-    plane = summary["plane"]
-    low, high = plane["window"]
-    chart = frame(0.0, plane["right"], low, high, "conditional risk r", "log g")
+    plane, points = summary["plane"], summary["plane"]["points"]
+    chart = frame((0.0, plane["right"]), tuple(plane["window"]), ("conditional risk r", "log g"))
     across, up = chart["axes"]
-    points = plane["points"]
-    # Unlabelled rows are the background; of the others the rarer ones lie on top.
-    order = sorted(GROUP_NAMES, key=lambda name: (name != "unlabelled", -points["group"].count(name)))
+    # Unlabeled rows are the background; of the others the rarer ones lie on top.
+    order = sorted(GROUP_NAMES, key=lambda name: (name != "unlabeled", -points["group"].count(name)))
+    rows = list(zip(*(points[key] for key in ("group", "accept", "risk", "log_ratio")), strict=True))
     for name in order:
-        for accepted in (True, False):
+        for accepted, state, look in ((True, "accepted", "dot"), (False, "rejected", "cross")):
             spots = "".join(
-                _dot(across(r), up(g if g is not None else low), accepted)
-                for r, g, group, accept in zip(
-                    points["risk"], points["log_ratio"], points["group"], points["accept"], strict=True
-                )
-                if group == name and accept == accepted
+                dot(across(r), up(g), accepted) for group, accept, r, g in rows if (group, accept) == (name, accepted)
             )
             if spots:
-                state = "accepted" if accepted else "rejected"
-                chart["marks"].append({"class": f"{name} {state}", "d": spots})
-                chart["legend"].append(
-                    {
-                        "class": f"{name} {state}",
-                        "kind": "dot" if accepted else "cross",
-                        "label": f"{GROUP_NAMES[name]}, {state}",
-                    }
-                )
+                add(chart, "marks", f"{name} {state}", spots, f"{GROUP_NAMES[name]}, {state}", look)
     for name, line in plane["boundaries"].items():
-        chart["lines"].append({"class": name, "d": path(chart, line["risk"], line["log_ratio"])})
-        chart["legend"].append({"class": name, "kind": "line", "label": RULE_NAMES[name]})
+        add(chart, "lines", name, path(chart, line["risk"], line["log_ratio"]), RULE_NAMES[name])
     return chart
 
 
-def _dot(x: float, y: float, accepted: bool) -> str:
+def dot(x: float, y: float, accepted: bool = True) -> str:
     """Return a dot (a round line of no length) or, for a rejected row, a cross."""
     return f"M{x:g} {y:g}h0" if accepted else f"M{x - 2:g} {y - 2:g}l4 4m-4 0l4-4"
 
@@ -150,22 +152,16 @@ def _dot(x: float, y: float, accepted: bool) -> str:
 def histogram_chart(summary: dict[str, Any], score: str, label: str) -> dict[str, Any]:
     """Return the histograms of one score by group."""
     c = summary["distributions"]
-    mine = [i for i, name in enumerate(c["score"]) if name == score]
-    chart = frame(
-        min(c["left"][i] for i in mine),
-        max(c["right"][i] for i in mine),
-        0.0,
-        1.05 * max(c["share"][i] for i in mine),
-        label,
-        "share of rows",
-    )
+    columns = (c[key] for key in ("score", "group", "left", "right", "share"))
+    bins = [row for row in zip(*columns, strict=True) if row[0] == score]
+    ends = min(b[2] for b in bins), max(b[3] for b in bins)
+    chart = frame(ends, (0.0, 1.05 * max(b[4] for b in bins)), (label, "share of rows"))
     for name, text in GROUP_NAMES.items():
-        bins = [i for i in mine if c["group"][i] == name]
-        if bins:
-            xs = [x for i in bins for x in (c["left"][i], c["right"][i])]
-            ys = [c["share"][i] for i in bins for _ in range(2)]
-            chart["lines"].append({"class": name, "d": path(chart, [xs[0], *xs, xs[-1]], [0.0, *ys, 0.0])})
-            chart["legend"].append({"class": name, "kind": "line", "label": text})
+        mine = [b for b in bins if b[1] == name]
+        if mine:
+            xs = [x for b in mine for x in b[2:4]]
+            ys = [b[4] for b in mine for _ in range(2)]
+            add(chart, "lines", name, path(chart, [xs[0], *xs, xs[-1]], [0.0, *ys, 0.0]), text)
     return chart
 
 
@@ -174,22 +170,15 @@ def reliability_chart(summary: dict[str, Any]) -> dict[str, Any]:
     bins = summary["reliability"]["bins"]
     top = max([*bins["predicted"], *bins["observed"], *(h for h in bins["high"] if h is not None)], default=1.0) or 1.0
     right = 1.05 * max([*bins["predicted"], 1e-6])
-    chart = frame(0.0, right, 0.0, 1.05 * top, "predicted loss r", "mean loss that happened")
+    chart = frame((0.0, right), (0.0, 1.05 * top), ("predicted loss r", "mean loss that happened"))
     across, up = chart["axes"]
-    reach = min(right, 1.05 * top)
-    chart["lines"].append({"class": "honest", "d": path(chart, [0.0, reach], [0.0, reach])})
-    ends = "".join(
-        f"M{across(x)} {up(low)}V{up(high)}"
-        for x, low, high in zip(bins["predicted"], bins["low"], bins["high"], strict=True)
-        if high is not None
-    )
-    chart["lines"].append({"class": "whisker", "d": ends})
-    dots = "".join(_dot(across(x), up(y), True) for x, y in zip(bins["predicted"], bins["observed"], strict=True))
-    chart["marks"].append({"class": "id accepted big", "d": dots})
-    chart["legend"] += [
-        {"class": "honest", "kind": "line", "label": "honest: loss = r"},
-        {"class": "id accepted", "kind": "dot", "label": "known rows, one dot per bin"},
-    ]
+    reach = [0.0, min(right, 1.05 * top)]
+    add(chart, "lines", "honest", path(chart, reach, reach), "honest: loss = r")
+    rows = list(zip(bins["predicted"], bins["observed"], bins["low"], bins["high"], strict=True))
+    whiskers = (f"M{across(x)} {up(low)}V{up(high)}" for x, _, low, high in rows if high is not None)
+    add(chart, "lines", "whisker", "".join(whiskers))
+    dots = "".join(dot(across(x), up(y)) for x, y, *_ in rows)
+    add(chart, "marks", "id accepted big", dots, "known rows, one dot per bin", "dot")
     return chart
 
 
@@ -200,9 +189,26 @@ def rejection_rows(group: dict[str, Any]) -> list[dict[str, Any]]:
         rows, x, bars = sum(entry["count"].values()), 0.0, []
         for reason in ("ambiguous", "unfamiliar", "both"):
             width = 100.0 * entry["count"][reason] / max(rows, 1)
-            if width:
-                bars.append({"reason": reason, "x": round(x, 2), "width": round(width, 2)})
+            bars.append({"reason": reason, "x": round(x, 2), "width": round(width, 2)})
             x += width
-        rejected = None if rows == 0 else (rows - entry["count"]["accepted"]) / rows
-        found.append({**entry, "rows": rows, "rejected": rejected, "bars": bars})
+        found.append({**entry, "rows": rows, "rejected": x / 100.0 if rows else None, "bars": bars})
     return sorted(found, key=lambda row: -(row["rejected"] or 0.0))
+
+
+def pictures(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return everything that is drawn on the page, and what its script reads."""
+    curves = {
+        "risk": "SCOD risk",
+        "selective_risk": "Mean loss of accepted answers",
+        "fpr": "Unknown inputs that slip through",
+    }
+    scores = {"risk": "conditional risk r", "log_ratio": "log g"}
+    plane = {key: summary["plane"][key] for key in ("right", "window")}
+    return {
+        "plane": plane_chart(summary),
+        "curves": [(key, name, curve_chart(summary, key, name)) for key, name in curves.items()],
+        "histograms": [(key, name, histogram_chart(summary, key, name)) for key, name in scores.items()],
+        "reliability": reliability_chart(summary),
+        "rejections": {name: rejection_rows(group) for name, group in summary["rejections"].items()},
+        "explorer": summary["explorer"] and {**summary["explorer"], **plane},
+    }

@@ -8,41 +8,48 @@ rank of the threshold among the calibration scores is given, not computed in the
 from __future__ import annotations
 
 import base64
-import math
 from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Sample
 from poscod._validation import Floats, check_count
 from poscod.exceptions import InfeasibleProblemError
-from poscod.metrics._counts import required, rounding_of
-from poscod.selector import guaranteed_threshold
-from poscod.selector._unlabeled import normal_quantile
+from poscod.metrics import required, rounding_of
+from poscod.model import Sample, required_tpr
+from poscod.plot import thin
+from poscod.problem import ScodProblem
+from poscod.selector import guaranteed_rank, normal_quantile, tpr_rank
 
 SCALES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Factors of the loss that the page offers."""
+TARGETS = np.array([*range(10, 900, 10), *range(900, 990, 5), *range(990, 1001)]) / 1000.0
+"""Required TPRs that it offers: finer where it matters."""
 
 
-def explorer_data(model: Any, sample: Sample, *, max_points: int | None) -> dict[str, Any]:
+def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
     """Return everything that the what-if explorer reads."""
     if max_points is not None:
         max_points = check_count(max_points, "max_points")
-    arrays = sample.calibration
-    targets = _with(tpr_positions(), model.tpr_min)
-    groups = {"calibration": {"risk": arrays.risk, "log_ratio": arrays.log_ratio}}
-    if arrays.weight is not None:
-        groups["calibration"]["weight"] = arrays.weight
-    for name, rows in sample.groups.items():
-        groups[name] = {"risk": rows.risk, "log_ratio": rows.log_ratio}
-    groups["id"]["loss"] = sample.loss
+    problem, rows, weight = sample.rule.problem, sample.calibration, sample.calibration.weight
+    known, start = rows.known(problem.loss), ScodProblem(problem.alpha, required_tpr(sample), problem.loss)
+    slider = _slider(TARGETS, start.tpr_min)
+    # Budgets, bounds and other problems have no place on the sliders, nor has a rule of more rows (a cluster's) or of a shared guarantee.
+    own = problem == start and sample.rule.rows == len(rows) and getattr(sample.rule.promise, "rules", 0) == 1
+    parts: dict[str, Any] = {"calibration": known, **sample.groups}
+    more = {"calibration": {} if weight is None else {"weight": weight}, "id": {"loss": sample.loss}}
+    groups = {
+        name: {"risk": part.risk, "log_ratio": part.log_ratio, **more.get(name, {})} for name, part in parts.items()
+    }
     return {
-        "alpha": _slider(_with(np.arange(101) / 100.0, model.alpha), model.alpha),
-        "tpr_min": _slider(targets, model.tpr_min),
+        "own": own,
+        "alpha": _slider(np.arange(101) / 100.0, start.alpha),
+        "tpr_min": slider,
         "scale": _slider(np.array(SCALES), 1.0),
-        "rank": None if arrays.weight is not None else ranks(model, len(arrays.risk), targets),
-        "floor": None if arrays.weight is None else floors(arrays.weight, targets),
-        "prior": None if sample.prior is None else sample.prior,
+        "rank": None
+        if weight is not None
+        else [rank_of(len(rows), t, sample.delta) for t in slider["positions"].tolist()],
+        "floor": None if weight is None else floors(weight, slider["positions"]),
+        "prior": sample.prior,
         "z": normal_quantile(sample.level),
         "groups": {
             name: _embed(columns, None if name == "calibration" else max_points) for name, columns in groups.items()
@@ -50,24 +57,12 @@ def explorer_data(model: Any, sample: Sample, *, max_points: int | None) -> dict
     }
 
 
-def tpr_positions() -> Floats:
-    """Return the required TPRs that the page offers: finer where it matters."""
-    thousandths = [*range(10, 900, 10), *range(900, 990, 5), *range(990, 1001)]
-    return np.array(thousandths) / 1000.0
-
-
-def ranks(model: Any, m: int, targets: Floats) -> list[int | None]:
-    """Return which order statistic of m calibration scores is the threshold at each required TPR."""
-    if model.threshold != "guaranteed":
-        return [max(1, math.ceil(required(m, target))) for target in targets.tolist()]
-    found: list[int | None] = []
-    places = np.arange(float(m))
-    for target in targets.tolist():
-        try:
-            found.append(guaranteed_threshold(places, target, delta=model.delta).rank)
-        except InfeasibleProblemError:
-            found.append(None)
-    return found
+def rank_of(m: int, tpr_min: float, delta: float | None) -> int | None:
+    """Return which order statistic of m calibration scores is the threshold at a required TPR; None where it cannot be promised."""
+    try:
+        return tpr_rank(m, tpr_min) if delta is None else guaranteed_rank(m, tpr_min, delta=delta)
+    except InfeasibleProblemError:
+        return None
 
 
 def floors(weight: Floats, targets: Floats) -> list[float]:
@@ -76,19 +71,15 @@ def floors(weight: Floats, targets: Floats) -> list[float]:
     return [float(required(total, target, rounding_of(weight))) for target in targets.tolist()]
 
 
-def _with(values: Floats, own: float) -> Floats:
-    """Add the model's own value, so that the page can start from it."""
-    return np.unique(np.append(values, own))
-
-
-def _slider(positions: Floats, start: float) -> dict[str, Any]:
+def _slider(values: Floats, start: float) -> dict[str, Any]:
+    """Return positions of a slider, the model's own value among them, so that the page can start from it."""
+    positions = np.unique(np.append(values, start))
     return {"positions": positions, "start": int(np.flatnonzero(positions == start)[0])}
 
 
 def _embed(columns: dict[str, Floats], limit: int | None) -> dict[str, Any]:
     rows = len(next(iter(columns.values())))
-    step = 1 if limit is None or rows <= limit else -(-rows // limit)
-    kept = {name: np.ascontiguousarray(values[::step], dtype="<f8") for name, values in columns.items()}
+    kept = {name: np.ascontiguousarray(values[thin(rows, limit)], dtype="<f8") for name, values in columns.items()}
     return {
         "rows": rows,
         "embedded": len(next(iter(kept.values()))),

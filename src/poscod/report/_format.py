@@ -106,13 +106,19 @@ def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-FILTERS: dict[str, Callable[..., str]] = {
-    "sentence_case": sentence_case,
-    "fixed": fixed,
-    "percent": percent,
-    "count": count,
-    "general": general,
-    "interval": interval,
-    "shortened": shortened,
-}
+def markdown_text(value: Any, *, whole: bool = False) -> str:
+    r"""Return a value as literal text inside Markdown: nothing in it starts a table cell, a link or HTML.
+
+    Examples
+    --------
+    >>> markdown_text("<b>|a|</b>")
+    '&lt;b&gt;\\|a\\|&lt;/b&gt;'
+    """
+    text = " ".join((str(value) if whole else shortened(value)).split())
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{c}" if c in "\\`*_[]|#!~$" else c for c in text)
+
+
+_SHOWN = (sentence_case, fixed, percent, count, general, interval, shortened)
+FILTERS: dict[str, Callable[..., str]] = {"cell": markdown_text, **{show.__name__: show for show in _SHOWN}}
 """Filters of the templates."""

@@ -1,165 +1,74 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A monitor's windows and findings as a page, as Markdown and as JSON.
+"""What a monitor's page says and draws.
 
 Convention: the input is ``Monitor.summary()``, a plain dictionary, possibly read back from JSON; nothing is computed here but where
-things go in a picture. The page is one file without a script or an address in it.
+things go in a picture. Pictures are in percent.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
-import os
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from poscod._files import replacing
-from poscod._validation import check_choice
-from poscod.exceptions import InvalidInputError
-from poscod.report._charts import HEIGHT, Axis, path
-from poscod.report._format import fixed
-from poscod.report._render import _file, _hash, _template
+from poscod.report._charts import add, dot, frame, series
+from poscod.report._format import interval, percent
 
 WIDTH = 960
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 46
-_KEYS = {"reference", "parameters", "totals", "windows", "findings"}
+KEYS = {"reference", "parameters", "totals", "windows", "findings"}
+"""Keys of a monitor's summary."""
 BADGES: dict[str, str] = {"error": "missed", "warning": "open", "info": "soft"}
 """Severity to the class of its badge."""
 
 
-def render_monitor_html(summary: dict[str, Any], *, title: str = "What the monitor saw") -> str:
-    """Return windows and findings of a monitor as one self-contained HTML page.
-
-    Parameters
-    ----------
-    summary : dict
-        Of `poscod.monitor.Monitor.summary`.
-    title : str, default="What the monitor saw"
-
-    Returns
-    -------
-    html : str
-    """
-    style = _file("report.css") + _file("monitor.css")
-    text: str = _template("monitor.html.j2", html=True).render(
-        style=style, style_hash=_hash(style), badges=BADGES, charts=monitor_charts(summary), **_words(summary, title)
-    )
-    return text
-
-
-def render_monitor_markdown(summary: dict[str, Any], *, title: str = "What the monitor saw") -> str:
-    """Return windows and findings of a monitor as Markdown.
-
-    Parameters
-    ----------
-    summary : dict
-        Of `poscod.monitor.Monitor.summary`.
-    title : str, default="What the monitor saw"
-
-    Returns
-    -------
-    markdown : str
-    """
-    text: str = _template("monitor.md.j2", html=False).render(**_words(summary, title))
-    return text
-
-
-def render_monitor_json(summary: dict[str, Any], *, title: str = "") -> str:
-    """Return the summary itself as JSON."""
-    _check(summary)
-    return json.dumps(summary, indent=1, allow_nan=False) + "\n"
-
-
-MONITOR_FORMATS: dict[str, Callable[..., str]] = {
-    ".html": render_monitor_html,
-    ".md": render_monitor_markdown,
-    ".json": render_monitor_json,
-}
-"""Extension -> how a monitor's summary becomes text."""
-
-
-def write_monitor(
-    summary: dict[str, Any], target: str | os.PathLike[str], *, title: str = "What the monitor saw"
-) -> None:
-    """Write a monitor's report; either the whole file appears or nothing changes.
-
-    Parameters
-    ----------
-    summary : dict
-        Of `poscod.monitor.Monitor.summary`.
-    target : str or path-like
-        Ends in .html, .md or .json.
-    title : str, default="What the monitor saw"
-    """
-    place = Path(target)
-    text = check_choice(place.suffix.lower(), "The extension of a report", MONITOR_FORMATS)(summary, title=title)
-    with replacing(place) as file:
-        file.write(text.encode("utf-8"))
-
-
-def monitor_charts(summary: dict[str, Any]) -> dict[str, Any] | None:
-    """Return OOD share and share accepted over time; None without windows that hold rows."""
+def words(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the sentences on top of the page."""
     windows = [w for w in summary["windows"] if w["n"]]
-    if not windows:
-        return None
-    limit, tpr = summary["parameters"]["ood_limit"], summary["reference"]["tpr"]["estimate"]
-    highs = sorted(w["pi"]["high"] for w in windows)
-    # Nearly all of the band; one window of a few rows must not flatten everything.
-    estimates = [w["pi"]["estimate"] for w in windows if w["pi"]["estimate"] is not None]
-    top = min(1.0, 1.1 * max(highs[int(0.95 * (len(highs) - 1))], *estimates, 1.5 * limit, 0.01))
-    share = _frame(windows, 0.0, top, "OOD share")
-    _series(share, windows, [(w["pi"]["low"], w["pi"]["estimate"], w["pi"]["high"]) for w in windows], "share")
-    _level(share, limit, "limit")
-    share["legend"] = [
-        {"class": "share", "kind": "line", "label": "OOD share with its interval"},
-        {"class": "limit", "kind": "line", "label": f"limit {fixed(100 * limit, 1)} %"},
-    ]
-    rates = [w["accepted"] / w["n"] for w in windows]
-    accepted = _frame(windows, max(0.0, min([*rates, tpr]) - 0.05), 1.0, "share accepted")
-    _series(accepted, windows, [(None, rate, None) for rate in rates], "id")
-    _level(accepted, tpr, "honest")
-    accepted["legend"] = [
-        {"class": "id", "kind": "line", "label": "share accepted"},
-        {"class": "honest", "kind": "line", "label": f"TPR of the reference, {fixed(100 * tpr, 1)} %: no OOD at all"},
-    ]
-    return {"pi": share, "accepted": accepted}
-
-
-def _check(summary: Any) -> None:
-    if not isinstance(summary, dict) or set(summary) != _KEYS:
-        raise InvalidInputError("summary must be a dictionary made by Monitor.summary(), got something else.")
-
-
-def _words(summary: dict[str, Any], title: str) -> dict[str, Any]:
-    _check(summary)
-    windows = [w for w in summary["windows"] if w["n"]]
-    worst = [f for f in summary["findings"] if f["severity"] == "error"]
-    if not windows:
-        short = ["No decisions have been counted yet."]
-    else:
+    short = ["No decisions have been counted yet."]
+    if windows:
         last, total = windows[-1], summary["totals"]
         short = [
             f"Over all {len(windows):,} windows {_share(total['pi'], total['kept'])} on average and "
-            f"{fixed(100 * total['accepted'] / total['kept'], 1)} % were accepted."
+            f"{percent(total['accepted'] / total['kept'])} were accepted."
         ]
         if len(windows) > 1:
             short.append(
                 f"In the last window, from {moment(last['start'])}, {_share(last['pi'], last['n'])} and "
-                f"{fixed(100 * last['accepted'] / last['n'], 1)} % were accepted."
+                f"{percent(last['accepted'] / last['n'])} were accepted."
             )
-    past = [f for f in summary["findings"] if not f["active"]]
-    calm = "No alarm: nothing shows that the rule has stopped doing what it did."
-    short.append((worst or past)[0]["sentence"] if worst or past else calm)
-    return {"s": summary, "title": title, "short": short, "moment": moment, "windows": summary["windows"]}
+    told = [f for f in summary["findings"] if f["severity"] == "error"]
+    told += [f for f in summary["findings"] if not f["active"]]
+    short.append(
+        told[0]["sentence"] if told else "No alarm: nothing shows that the rule has stopped doing what it did."
+    )
+    return {"title": "What the monitor saw", "short": short, "moment": moment, "windows": summary["windows"]}
+
+
+def pictures(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return OOD share and share accepted over time; None without windows that hold rows."""
+    windows = [w for w in summary["windows"] if w["n"]]
+    if not windows:
+        return {"badges": BADGES, "charts": None}
+    limit, tpr = summary["parameters"]["ood_limit"], summary["reference"]["tpr"]["estimate"]
+    shares = [w["pi"] for w in windows]
+    highs = sorted(share["high"] for share in shares)
+    # Nearly all of the band; one window of a few rows must not flatten everything.
+    estimates = [share["estimate"] for share in shares if share["estimate"] is not None]
+    top = min(1.0, 1.1 * max(highs[int(0.95 * (len(highs) - 1))], *estimates, 1.5 * limit, 0.01))
+    pi = _frame(windows, 0.0, top, "OOD share")
+    _series(pi, windows, shares, "share", "OOD share with its interval")
+    _level(pi, limit, "limit", f"limit {percent(limit)}")
+    rates = [w["accepted"] / w["n"] for w in windows]
+    accepted = _frame(windows, max(0.0, min([*rates, tpr]) - 0.05), 1.0, "share accepted")
+    _series(accepted, windows, [{"estimate": rate} for rate in rates], "id", "share accepted")
+    _level(accepted, tpr, "honest", f"TPR of the reference, {percent(tpr)}: no OOD at all")
+    return {"badges": BADGES, "charts": {"pi": pi, "accepted": accepted}}
 
 
 def _share(share: dict[str, Any], n: int) -> str:
     """Return how many of n inputs were OOD, for people."""
     if share["estimate"] is None:
         return f"an unknown share of {n:,} inputs were OOD"
-    ends = f"{fixed(100 * share['low'], 1)} to {fixed(100 * share['high'], 1)} %"
-    return f"{fixed(100 * share['estimate'], 1)} % ({ends}) of {n:,} inputs were OOD"
+    return f"{percent(share['estimate'])} ({interval(share)}) of {n:,} inputs were OOD"
 
 
 def moment(start: str | float) -> str:
@@ -177,53 +86,40 @@ def moment(start: str | float) -> str:
 
 
 def _frame(windows: list[dict[str, Any]], low: float, high: float, label: str) -> dict[str, Any]:
-    begin, end = _number(windows[0]["start"]), _number(windows[-1]["start"])
-    across = Axis(begin, end if end > begin else begin + 1.0, _LEFT, WIDTH - _RIGHT)
-    up = Axis(100.0 * low, 100.0 * high, HEIGHT - _BOTTOM, _TOP)
+    """Return an empty chart over time, with the beginnings of some windows below it."""
+    ends = _number(windows[0]["start"]), _number(windows[-1]["start"])
+    chart = frame(ends, (100.0 * low, 100.0 * high), ("beginning of the window", f"{label}, %"), WIDTH)
+    across = chart["axes"][0]
     few = windows[:: max(1, -(-len(windows) // 7))]
-    marks: list[dict[str, Any]] = [{"at": across(_number(w["start"])), "label": moment(w["start"])} for w in few]
-    return {
-        "width": WIDTH,
-        "height": HEIGHT,
-        "box": {"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM},
-        "x": {"label": "beginning of the window", "ticks": [m for m in marks if m["at"] < WIDTH - 50]},
-        "y": {"label": f"{label}, %", "ticks": up.ticks()},
-        "axes": (across, up),
-        "bands": [],
-        "lines": [],
-        "marks": [],
-    }
+    ticks: list[dict[str, Any]] = [{"at": across(_number(w["start"])), "label": moment(w["start"])} for w in few]
+    chart["x"]["ticks"] = [tick for tick in ticks if tick["at"] < WIDTH - 50]
+    return chart
 
 
-def _series(chart: dict[str, Any], windows: list[dict[str, Any]], values: list[Any], name: str) -> None:
-    """Draw a line with its band, window by window; where windows are missing both have a gap."""
-    across, up = chart["axes"]
-    runs: list[list[Any]] = [[]]
-    for i, window in enumerate(windows):
+def _series(chart: dict[str, Any], windows: list[dict[str, Any]], values: list[Any], name: str, label: str) -> None:
+    """Draw values window by window, with a gap where windows are missing, and dots where they are few."""
+    points: list[dict[str, Any] | None] = []
+    for i, (window, value) in enumerate(zip(windows, values, strict=True)):
         if i and _number(window["start"]) > _number(windows[i - 1]["end"]):
-            runs.append([])
-        if values[i][1] is None:
-            runs.append([])
-            continue
-        runs[-1].append((_number(window["start"]), *(None if v is None else 100.0 * v for v in values[i])))
-    for run in filter(None, runs):
-        xs = [point[0] for point in run]
-        if run[0][1] is not None:
-            there, back = path(chart, xs, [p[3] for p in run]), path(chart, xs[::-1], [p[1] for p in run[::-1]])
-            chart["bands"].append({"class": name, "d": f"{there}{back.replace('M', 'L', 1)}Z"})
-            if len(run) == 1:  # a band of no width is not seen
-                chart["lines"].append(
-                    {"class": f"{name} whisker", "d": f"M{across(xs[0])} {up(run[0][1])}V{up(run[0][3])}"}
-                )
-        chart["lines"].append({"class": name, "d": path(chart, xs, [p[2] for p in run])})
-    dots = "".join(f"M{across(x):g} {up(y):g}h0" for run in runs for x, _, y, _ in run)
+            points.append(None)
+        shares = {key: None if share is None else 100.0 * share for key, share in value.items()}
+        points.append({"x": _number(window["start"]), **shares})
+    series(chart, name, points, label)
     if len(windows) <= 60:
-        chart["marks"].append({"class": f"{name} accepted", "d": dots})
+        across, up = chart["axes"]
+        shown = [p for p in points if p and p["estimate"] is not None]
+        add(chart, "marks", f"{name} accepted", "".join(dot(across(p["x"]), up(p["estimate"])) for p in shown))
 
 
-def _level(chart: dict[str, Any], value: float, name: str) -> None:
-    up = chart["axes"][1]
-    chart["lines"].append({"class": name, "d": f"M{chart['box']['left']} {up(100.0 * value)}H{chart['box']['right']}"})
+def _level(chart: dict[str, Any], value: float, name: str, label: str) -> None:
+    """Draw a line across the chart."""
+    add(
+        chart,
+        "lines",
+        name,
+        f"M{chart['box']['left']} {chart['axes'][1](100.0 * value)}H{chart['box']['right']}",
+        label,
+    )
 
 
 def _number(start: str | float) -> float:

@@ -11,113 +11,69 @@ from typing import Any
 
 import numpy as np
 
-from poscod._comparison import Measured, Sample, check_ratio, keeps_tpr, measure, required_tpr, rules_of
-from poscod.decision import REASONS, Decisions
+from poscod.decision import REASONS
 from poscod.metrics import Interval
-from poscod.metrics._intervals import mean_loss_interval
-from poscod.plot import (
-    PlaneDisplay,
-    RejectionDisplay,
-    ReliabilityDisplay,
-    RiskCurveDisplay,
-    ScoreDistributionDisplay,
-)
-from poscod.plot._plane import plane_window
+from poscod.model import Measured, Sample, check_ratio
+from poscod.plot import PlaneDisplay, RejectionDisplay, plane_window
 from poscod.risk import reliability
+from poscod.rule import Promise, Rule
 
 
 def model_section(model: Any) -> dict[str, Any]:
     """Return what was fitted."""
-    problem = model.problem_
-    loss = problem.loss if isinstance(problem.loss, str) else [list(row) for row in problem.loss]
+    scorer, loss = model.scorer_, model.rule_.problem.loss
     return {
-        "classifier": _name(model.classifier_),
-        "ratio": None if model.ratio_ is None else _name(model.ratio_),
-        "problem": type(problem).__name__,
-        "alpha": model._alpha(),
-        "tpr_min": getattr(problem, "tpr_min", None),
-        "loss": loss,
-        "threshold_kind": model.threshold,
-        "delta": model.delta if model.threshold == "guaranteed" else None,
-        "calibration": model.calibration,
-        "beta": model.beta_,
-        "threshold": model.threshold_,
-        "tau": model.tau_,
-        "temperature": model.temperature_,
-        "uses_features": model.uses_features_,
-        "n_features": getattr(model, "n_features_in_", None),
+        "classifier": _name(scorer.classifier),
+        "ratio": None if scorer.ratio is None else _name(scorer.ratio),
+        "temperature": scorer.temperature,
+        "uses_features": scorer.uses_features,
+        "held_out": model.calibration_.held_out,
+        "loss": loss if isinstance(loss, str) else [list(row) for row in loss],
     }
 
 
-def promise_section(model: Any, sample: Sample, measured: Measured) -> dict[str, Any]:
+def promise_section(rule: Rule, measured: Measured) -> dict[str, Any]:
     """Return what was promised and whether fresh rows agree.
 
     Notes
     -----
-    ``verdict`` compares the interval of TPR with the required one: "held" if all of it is at least that, "missed" if all of it is
-    below, "open" otherwise; "none" where the threshold promises no TPR.
+    ``verdict`` compares the interval of the promised quantity with its bound: "held" if all of it keeps the promise, "missed" if none of it
+    does, "open" otherwise; "none" where nothing is promised. What is measured is TPR then.
     """
-    kept = keeps_tpr(model, sample)
-    tpr_min = required_tpr(model, sample)
-    verdict = "none"
-    if kept:
-        verdict = "held" if measured.tpr.low >= tpr_min else "missed" if measured.tpr.high < tpr_min else "open"
-    guaranteed = kept and model.threshold == "guaranteed"
-    return {
-        "tpr_min": tpr_min,
-        "tpr": measured.tpr,
-        "verdict": verdict,
-        "guaranteed": guaranteed,
-        "confidence": 1.0 - model.delta if guaranteed else None,
-    }
+    promise = rule.promise
+    if promise is None:
+        nothing = dict.fromkeys([*Promise("tpr", 1.0).to_dict(), "words"])
+        return {**nothing, "measured": measured.tpr, "verdict": "none"}
+    found: Interval = getattr(measured, promise.quantity)
+    # The end of the interval that speaks against the promise, and the one that speaks for it, as distances on the right side.
+    sign = 1.0 if promise.quantity == "tpr" else -1.0
+    worst, best = sorted(sign * (end - promise.bound) for end in (found.low, found.high))
+    verdict = "held" if worst >= 0.0 else "missed" if best < 0.0 else "open"
+    return {**promise.to_dict(), "words": str(promise), "measured": found, "verdict": verdict}
 
 
-def rates_section(measured: Measured, sample: Sample) -> dict[str, Any]:
-    """Return what the model's own rule achieves, beside accepting everything."""
-    every = mean_loss_interval(sample.loss, level=sample.level, values=sample.loss_values)
-    return {**_rates(measured), "loss_of_all": every, "zero_one": sample.zero_one}
-
-
-def rules_section(model: Any, sample: Sample) -> list[dict[str, Any]]:
-    """Return the model's own rule and its competitors at the same required TPR."""
-    return [{"name": rule.name, **_rates(measure(rule, sample))} for rule in rules_of(model, sample)]
-
-
-def plane_section(model: Any, sample: Sample, max_points: int = 1200) -> dict[str, Any]:
+def plane_section(sample: Sample, max_points: int = 1200) -> dict[str, Any]:
     """Return points and boundaries of the plane."""
-    display = PlaneDisplay.from_sample(model, sample, max_points=max_points)
-    columns = display.columns()
-    right, window = plane_window(columns["risk"], columns["log_ratio"])
+    display = PlaneDisplay.from_sample(sample, max_points=max_points)
+    right, window = plane_window(display.risk, display.log_ratio)
     lines = {name: {"risk": line[0], "log_ratio": line[1]} for name, line in display.boundaries.items()}
-    shown = {name: int(np.sum(columns["group"] == name)) for name in sample.groups}
+    shown = {name: int(np.sum(display.group == name)) for name in sample.groups}
     # JSON has no infinity; a point at infinity is drawn at the edge.
-    at = columns["log_ratio"]
-    columns["log_ratio"] = np.where(np.isfinite(at), at, np.clip(at, *window))
-    return {"points": columns, "boundaries": lines, "right": right, "window": list(window), "shown": shown}
+    at = np.where(np.isfinite(display.log_ratio), display.log_ratio, np.clip(display.log_ratio, *window))
+    points = {**display.columns(), "log_ratio": at}
+    return {"points": points, "boundaries": lines, "right": right, "window": list(window), "shown": shown}
 
 
-def curves_section(model: Any, sample: Sample) -> dict[str, Any]:
-    """Return risk against required TPR of all rules, in long form."""
-    return RiskCurveDisplay.from_sample(model, sample).columns()
-
-
-def distributions_section(sample: Sample) -> dict[str, Any]:
-    """Return histograms of r and log g, in long form."""
-    return ScoreDistributionDisplay.from_sample(sample).columns()
-
-
-def rejections_section(model: Any, sample: Sample, y: Any, class_names: list[str]) -> dict[str, Any]:
+def rejections_section(sample: Sample, y: Any, class_names: list[str]) -> dict[str, Any]:
     """Return counts by class and reason; ID rows by true class, others by the classifier's answer."""
+    display = RejectionDisplay.from_sample(sample, labels=y)
     found = {}
-    for name, rows in sample.groups.items():
-        label = np.asarray(y) if name == "id" else rows.label
-        counts = RejectionDisplay.from_decisions(rows, label, model.classes_).columns()["count"]
-        table = counts.reshape(len(class_names), len(REASONS))
+    for name in sample.groups:
+        table = display.count[display.group == name].reshape(len(class_names), len(REASONS))
+        counts = [dict(zip(REASONS, row, strict=True)) for row in table]
         found[name] = {
             "total": dict(zip(REASONS, table.sum(axis=0), strict=True)),
-            "classes": [
-                {"name": class_names[k], "count": dict(zip(REASONS, row, strict=True))} for k, row in enumerate(table)
-            ],
+            "classes": [{"name": name, "count": c} for name, c in zip(class_names, counts, strict=True)],
         }
     return found
 
@@ -126,7 +82,7 @@ def reliability_section(sample: Sample) -> dict[str, Any]:
     """Return how honest r is on the fresh ID rows."""
     result = reliability(sample.known.risk, sample.loss, n_bins=10, level=sample.level)
     return {
-        "bins": ReliabilityDisplay.from_reliability(result).columns(),
+        "bins": {key: getattr(result, key) for key in ("predicted", "observed", "low", "high", "n")},
         "error": result.error,
         "p_value": result.p_value,
         "mean_risk": float(sample.known.risk.mean()),
@@ -136,56 +92,44 @@ def reliability_section(sample: Sample) -> dict[str, Any]:
 
 def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) -> dict[str, Any] | None:
     """Return the OOD share found at fit and here, and the checks of g; None where no ratio was learned."""
-    if model.ratio_ is None:
+    ratio = model.scorer_.ratio
+    if ratio is None:
         return None
-    low, high = model.ratio_.ood_prior_interval(sample.level)
-    found: dict[str, Any] = {
-        "at_fit": Interval(model.ood_prior_, low, high, sample.level),
-        "certified": model.ratio_.ood_prior_lower_bound(sample.level),
+    low, high = ratio.ood_prior_interval(sample.level)
+    return {
+        "at_fit": Interval(model.calibration_.ood_prior, low, high, sample.level),
+        "certified": ratio.ood_prior_lower_bound(sample.level),
         "here": sample.prior,
-        "diagnosis": None,
+        "diagnosis": None if X_unlabeled is None else check_ratio(model, X, y, X_unlabeled, level=sample.level),
     }
-    if X_unlabeled is not None:
-        found["diagnosis"] = check_ratio(model, X, y, X_unlabeled, level=sample.level)
-    return found
 
 
 def examples_section(
-    model: Any,
-    sample: Sample,
-    y: Any,
-    class_names: list[str],
-    columns: Mapping[str, Mapping[str, Any]],
-    n: int,
-    max_columns: int,
+    sample: Sample, y: Any, class_names: list[str], columns: Mapping[str, Mapping[str, Any]], n: int, max_columns: int
 ) -> list[dict[str, Any]]:
     """Return the rows with the highest score of each group and reason, and the dearest mistakes among accepted ID rows."""
-    truth = np.searchsorted(model.classes_, np.asarray(y))
-    found = []
-    for name, rows in sample.groups.items():
-        table = dict(list(columns.get(name, {}).items())[:max_columns])
-        answer = np.searchsorted(model.classes_, rows.label)
+    classes, found = sample.calibration.classes, []
+    truth = np.searchsorted(classes, np.asarray(y))
+    for group, rows in sample.groups.items():
+        table = dict(list(columns.get(group, {}).items())[:max_columns])
+        answer = np.searchsorted(classes, rows.label)
         picks = {reason: _highest(rows.score, rows.reason == reason, n) for reason in REASONS if reason != "accepted"}
-        if name == "id":
+        if group == "id":
             picks["accepted, but wrong"] = _highest(sample.loss, rows.accept & (sample.loss > 0), n)
-        for reason, places in picks.items():
-            for i in places.tolist():
-                found.append(
-                    {
-                        "group": name,
-                        "reason": reason,
-                        "row": i,
-                        "answer": class_names[answer[i]],
-                        "truth": class_names[truth[i]] if name == "id" else None,
-                        **_numbers(rows, i),
-                        "cells": {key: values[i] for key, values in table.items()},
-                    }
-                )
+        found += [
+            {
+                "group": group,
+                "reason": reason,
+                "row": i,
+                "answer": class_names[answer[i]],
+                "truth": class_names[truth[i]] if group == "id" else None,
+                **{key: float(getattr(rows, key)[i]) for key in ("risk", "log_ratio", "score")},
+                "cells": {key: values[i] for key, values in table.items()},
+            }
+            for reason, places in picks.items()
+            for i in places.tolist()
+        ]
     return found
-
-
-def _numbers(rows: Decisions, i: int) -> dict[str, float]:
-    return {key: float(getattr(rows, key)[i]) for key in ("risk", "log_ratio", "score")}
 
 
 def _highest(score: Any, mask: Any, n: int) -> Any:
@@ -193,8 +137,8 @@ def _highest(score: Any, mask: Any, n: int) -> Any:
     return places[np.argsort(-score[places], kind="stable")][:n]
 
 
-def _rates(measured: Measured) -> dict[str, Any]:
-    """Return tpr and selective risk, and FPR and SCOD risk from OOD rows and from unlabelled rows."""
+def rates_section(measured: Measured) -> dict[str, Any]:
+    """Return tpr and selective risk, and FPR and SCOD risk from OOD rows and from unlabeled rows."""
     known, free = measured.with_ood, measured.without
     return {
         "tpr": measured.tpr,

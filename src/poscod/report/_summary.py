@@ -14,40 +14,17 @@ from typing import Any
 import numpy as np
 import sklearn
 
-from poscod._comparison import measure, own_rule, read_sample, sets_threshold
-from poscod._inputs import n_rows
 from poscod._json import plain
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
-from poscod.problem import ScodProblem
+from poscod.metrics import mean_loss_interval
+from poscod.model import measure, measure_own, n_rows, read_sample, required_tpr, rules_of
+from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
 
-SCHEMA: dict[str, str] = {
-    "schema": "number of this layout, 1",
-    "title": "title of the report",
-    "created": "date as it was given, or None",
-    "names": "what model and tables are called: model, id, ood, unlabelled",
-    "versions": "versions of poscod, numpy and scikit-learn",
-    "model": "what was fitted: classifier, ratio, problem, alpha, tpr_min, loss, threshold and how it was chosen",
-    "classes": "names of the classes",
-    "rows": "numbers of rows: calibration, id, ood, unlabelled",
-    "level": "nominal coverage of every interval",
-    "promise": "tpr_min, tpr with interval, verdict (held, open, missed, none), guaranteed, confidence",
-    "rates": "what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabelled rows",
-    "rules": "the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc",
-    "plane": "points (risk, log_ratio) by group with accept, boundaries of the rules",
-    "curves": "risk, selective_risk and fpr with intervals by rule and tpr_min, in long form",
-    "distributions": "histograms of risk and log_ratio by group, in long form",
-    "rejections": "by group: counts by class and reason",
-    "examples": "rejected rows and accepted mistakes with the user's columns",
-    "ratio": "OOD share at fit and here, diagnosis of g; None without a ratio",
-    "reliability": "is r honest: bins, error, p_value",
-    "explorer": "arrays and positions of the what-if explorer; None where left out",
-}
-"""Top-level keys of a summary and what they hold."""
-
-_GROUPS = ("id", "ood", "unlabelled")
+SCHEMA = 2
+"""Number of the layout of summaries."""
 
 
 def summarise(
@@ -88,14 +65,15 @@ def summarise(
     level : float in (0, 1), default=0.95
         Coverage of each interval.
     title : str, default=None
+        Of the page.
     created : str, default=None
         A date to print; none is invented.
     names : mapping of str to str, default=None
-        What to call the "model" and the tables "id", "ood", "unlabelled", e.g. their file names.
+        What to call the "model" and the tables "id", "ood", "unlabeled", e.g. their file names.
     class_names : sequence of str, default=None
         Names of the classes in the order of ``classes_``; None takes the labels themselves.
     columns : mapping of str to table, default=None
-        For the groups "id", "ood" and "unlabelled" a data frame, or a mapping from column to values, from which example rows are shown; None
+        For the groups "id", "ood" and "unlabeled" a data frame, or a mapping from column to values, from which example rows are shown; None
         takes X itself where it is a data frame.
     n_examples : int, default=3
         Example rows of each group and reason.
@@ -110,7 +88,31 @@ def summarise(
     Returns
     -------
     summary : dict
-        Plain values under the keys of `SCHEMA`.
+        Plain values, ready for JSON:
+
+        * schema: number of this layout, 2.
+        * title: title of the report.
+        * created: date as it was given, or None.
+        * names: what model and tables are called: model, id, ood, unlabeled.
+        * versions: versions of poscod, numpy and scikit-learn.
+        * rule: the rule that is measured: problem, slope, threshold, promise, rows, sentence.
+        * model: what was fitted: classifier, ratio, temperature, uses_features, held_out, loss.
+        * classes: names of the classes.
+        * rows: numbers of rows: calibration, id, ood, unlabeled.
+        * level: nominal coverage of every interval.
+        * alpha: cost of accepting an OOD input by which rules are judged.
+        * required_tpr: what rival rules are asked for: the required TPR, or what the rule reaches on calibration rows.
+        * promise: quantity, bound, confidence; measured with interval, verdict (held, open, missed, none).
+        * rates: what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabeled rows.
+        * rules: the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc.
+        * plane: points (risk, log_ratio) by group with accept, boundaries of the rules.
+        * curves: risk, selective_risk and fpr with intervals by rule and tpr_min, in long form.
+        * distributions: histograms of risk and log_ratio by group, in long form.
+        * rejections: by group: counts by class and reason.
+        * examples: rejected rows and accepted mistakes with the user's columns.
+        * ratio: OOD share at fit and here, diagnosis of g; None without a ratio.
+        * reliability: is r honest: bins, error, p_value.
+        * explorer: arrays and positions of the what-if explorer; None where left out.
 
     Examples
     --------
@@ -122,55 +124,58 @@ def summarise(
     >>> model = POSCOD(alpha=0.3, tpr_min=0.9, random_state=0).fit(X, y, X_unlabeled=traffic)
     >>> X_test, y_test = world.sample_id(400, random_state=2)
     >>> summary = summarise(model, X=X_test, y=y_test, X_ood=world.sample_ood(200, random_state=3))
-    >>> summary["rows"]["ood"], summary["promise"]["tpr_min"]
+    >>> summary["rows"]["ood"], summary["promise"]["bound"]
     (200, 0.9)
     >>> summary["rates"]["fpr"]["estimate"] < 0.1
     True
     """
     check_count(n_examples, "n_examples", 0)
     check_count(max_columns, "max_columns", 0)
-    tables = {"id": X, "ood": X_ood, "unlabelled": X_unlabeled}
-    for name, rows in tables.items():
+    tables = {"id": X, "ood": X_ood, "unlabeled": X_unlabeled}
+    for name, rows in zip(("X", "X_ood", "X_unlabeled"), tables.values(), strict=True):
         if rows is not None and n_rows(rows) == 0:
-            raise InvalidInputError(
-                f"The {name} rows must hold at least one row, got none: leave the table out instead."
-            )
+            message = "{parameter} must hold at least one row, got none: leave the rows out instead."
+            raise InvalidInputError(message, parameter=name)
     sample = read_sample(model, X, y, X_ood, X_unlabeled, pi=pi, level=level)
-    labels = [str(c) for c in (model.classes_.tolist() if class_names is None else class_names)]
-    if len(labels) != len(model.classes_):
-        raise InvalidInputError(f"class_names must name {len(model.classes_)} classes, got {len(labels)}.")
-    measured = measure(own_rule(model), sample)
+    classes = model.scorer_.classes.tolist()
+    labels = [str(c) for c in (classes if class_names is None else class_names)]
+    if len(labels) != len(classes):
+        message = "{parameter} must name {allowed} classes, got {got}."
+        raise InvalidInputError(message, parameter="class_names", allowed=len(classes), got=len(labels))
+    measured = measure_own(sample)
     shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
-    on_sliders = type(model.problem_) is ScodProblem and sets_threshold(model, sample.calibration)
     summary = {
-        "schema": 1,
+        "schema": SCHEMA,
         "title": "When to answer: a poscod report" if title is None else title,
         "created": created,
-        "names": {name: (names or {}).get(name) for name in ("model", *_GROUPS)},
+        "names": {name: (names or {}).get(name) for name in ("model", *tables)},
         "versions": {
             "poscod": sys.modules["poscod"].__version__,
             "numpy": np.__version__,
             "scikit-learn": sklearn.__version__,
         },
+        "rule": model.rule_.to_dict(),
         "model": sections.model_section(model),
         "classes": labels,
-        "rows": {
-            "calibration": len(sample.calibration.risk),
-            **{name: len(sample.groups[name]) if name in sample.groups else 0 for name in _GROUPS},
-        },
+        "rows": {"calibration": len(model.calibration_), **{name: sample.sizes.get(name, 0) for name in tables}},
         "level": sample.level,
-        "promise": sections.promise_section(model, sample, measured),
-        "rates": sections.rates_section(measured, sample),
-        "rules": sections.rules_section(model, sample),
-        "plane": sections.plane_section(model, sample),
-        "curves": sections.curves_section(model, sample),
-        "distributions": sections.distributions_section(sample),
-        "rejections": sections.rejections_section(model, sample, y, labels),
-        "examples": sections.examples_section(model, sample, y, labels, shown, n_examples, max_columns),
+        "alpha": sample.alpha,
+        "required_tpr": required_tpr(sample),
+        "promise": sections.promise_section(model.rule_, measured),
+        "rates": {
+            **sections.rates_section(measured),
+            "loss_of_all": mean_loss_interval(sample.loss, level=sample.level, values=sample.loss_values),
+            "zero_one": sample.zero_one,
+        },
+        "rules": [{"name": rule.name, **sections.rates_section(measure(rule, sample))} for rule in rules_of(sample)],
+        "plane": sections.plane_section(sample),
+        "curves": RiskCurveDisplay.from_sample(sample).columns(),
+        "distributions": ScoreDistributionDisplay.from_sample(sample).columns(),
+        "rejections": sections.rejections_section(sample, y, labels),
+        "examples": sections.examples_section(sample, y, labels, shown, n_examples, max_columns),
         "ratio": sections.ratio_section(model, sample, X, y, X_unlabeled),
         "reliability": sections.reliability_section(sample),
-        # The sliders move a rule of alpha and tpr_min; a budget, a bound or another problem has no place on them.
-        "explorer": explorer_data(model, sample, max_points=max_points) if explorer and on_sliders else None,
+        "explorer": explorer_data(sample, max_points=max_points) if explorer else None,
     }
     found: dict[str, Any] = plain(summary)
     return found

@@ -9,27 +9,32 @@ from __future__ import annotations
 
 from typing import Any
 
+from poscod.plot import RULE_NAMES
 from poscod.ratio import FINDINGS
 from poscod.report._format import MISSING, count, fixed, interval, percent
 
-RULE_NAMES = {
-    "poscod": "poscod (r + βg)",
-    "risk": "r alone",
-    "ratio": "g alone",
-    "sirc": "SIRC(r, g)",
-}
-GROUP_NAMES = {"id": "known (ID)", "ood": "unknown (OOD)", "unlabelled": "unlabelled traffic"}
+GROUP_NAMES = {"id": "known (ID)", "ood": "unknown (OOD)", "unlabeled": "unlabeled traffic"}
 REASON_NAMES = {
     "ambiguous": "ambiguous: the classifier is likely wrong here",
     "unfamiliar": "unfamiliar: unlike the training data",
     "both": "a bit of both",
     "accepted, but wrong": "accepted, but the answer was wrong",
 }
-_VERDICTS = {
-    "held": "The promise held",
-    "open": "The promise is not contradicted",
-    "missed": "The promise was missed",
-}
+_VERDICTS = {"held": "The promise held", "open": "The promise is not contradicted", "missed": "The promise was missed"}
+
+
+def words(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return everything that a report says in sentences."""
+    return {
+        "title": summary["title"],
+        "short": headline(summary),
+        "promise": promise_sentence(summary["promise"], summary["rows"]["id"]),
+        "ratio_words": ratio_words(summary["ratio"]),
+        "risk_words": risk_words(summary["reliability"], summary["level"]),
+        "rule_names": RULE_NAMES,
+        "group_names": GROUP_NAMES,
+        "reason_names": REASON_NAMES,
+    }
 
 
 def thousand(share: float | None) -> str:
@@ -49,7 +54,7 @@ def headline(summary: dict[str, Any]) -> list[str]:
     -------
     sentences : list of str
     """
-    rates, promise = summary["rates"], summary["promise"]
+    rates = summary["rates"]
     tpr = rates["tpr"]["estimate"]
     sentences = [
         f"Of 1,000 inputs like the known ones, about {thousand(tpr)} are answered and {thousand(1.0 - tpr)} are handed on "
@@ -74,30 +79,22 @@ def headline(summary: dict[str, Any]) -> list[str]:
         )
     if rates["free_fpr"] is not None:
         sentences.append(_free_sentence(summary))
-    sentences.append(promise_sentence(promise, summary))
+    sentences.append(promise_sentence(summary["promise"], summary["rows"]["id"]))
     return [*sentences, *_rival_sentence(summary)]
 
 
-def promise_sentence(promise: dict[str, Any], summary: dict[str, Any]) -> str:
-    """Return what was promised and what came of it."""
-    got = f"{percent(promise['tpr']['estimate'])} (interval {interval(promise['tpr'])})"
+def promise_sentence(promise: dict[str, Any], rows: int) -> str:
+    """Return what was promised and what came of it on so many fresh ID rows."""
+    got = f"{fixed(promise['measured']['estimate'])} (interval {interval(promise['measured'], 'fixed')})"
     if promise["verdict"] == "none":
-        return f"The threshold promises no share of known inputs; it accepts {got} of them."
-    kind = (
-        f"guaranteed with probability {percent(promise['confidence'], 0)}"
-        if promise["guaranteed"]
-        else "aimed at, not guaranteed"
-    )
-    return (
-        f"{_VERDICTS[promise['verdict']]}: at least {percent(promise['tpr_min'])} of known inputs were to be accepted ({kind}), and "
-        f"{got} of {count(summary['rows']['id'])} fresh ones were."
-    )
+        return f"Nothing is promised about the share of known inputs accepted; on {count(rows)} fresh rows it is {got}."
+    return f"{_VERDICTS[promise['verdict']]}: {promise['words']}, and on {count(rows)} fresh rows it is {got}."
 
 
 def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
     """Return what the checks of g say."""
     if ratio is None:
-        return ["No unlabelled rows were given at fit, so g is not known and the rule uses the conditional risk alone."]
+        return ["No unlabeled rows were given at fit, so g is not known and the rule uses the conditional risk alone."]
     fit = ratio["at_fit"]
     found = [
         f"In the traffic seen at fit an estimated {percent(fit['estimate'])} of inputs are OOD (interval {interval(fit)}). Data "
@@ -105,10 +102,10 @@ def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
     ]
     diagnosis = ratio["diagnosis"]
     if diagnosis is None:
-        return [*found, "g itself was not checked here: that takes fresh unlabelled rows."]
+        return [*found, "g itself was not checked here: that takes fresh unlabeled rows."]
     inverse, mean = diagnosis["mean_inverse_rho"], diagnosis["mean_ratio_id"]
     found.append(
-        f"On {count(diagnosis['n_id'])} known and {count(diagnosis['n_unlabeled'])} unlabelled fresh rows two means should be 1: that of g over "
+        f"On {count(diagnosis['n_id'])} known and {count(diagnosis['n_unlabeled'])} unlabeled fresh rows two means should be 1: that of g over "
         f"known inputs is {fixed(mean[0])} ± {fixed(mean[1])}; that of 1/rho over the traffic, rho being traffic to known inputs as g says it "
         f"(1 - pi + pi g), is {fixed(inverse[0])} ± {fixed(inverse[1])}. The latter supposes the OOD share pi seen at fit."
     )
@@ -136,7 +133,7 @@ def _free_sentence(summary: dict[str, Any]) -> str:
     start = ""
     if share is not None:
         start = (
-            f"In the unlabelled traffic an estimated {percent(share['estimate'])} of inputs are of an unknown kind "
+            f"In the unlabeled traffic an estimated {percent(share['estimate'])} of inputs are of an unknown kind "
             f"(interval {interval(share)}); "
         )
     if rates["free_fpr"]["estimate"] is None:

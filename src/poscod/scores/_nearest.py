@@ -25,7 +25,6 @@ from poscod.scores._softmax import free_energy
 
 QUERY_ROWS = 1024
 BANK_ROWS = 8192
-GROUPS = 16
 TINY = 1e-12
 
 BACKENDS: dict[str, str] = {
@@ -216,41 +215,7 @@ def largest_products(queries: NDArray[Any], bank: NDArray[Any], k: int, penalty:
         for left in range(0, len(bank), BANK_ROWS):
             tile = rows @ bank[left : left + BANK_ROWS].T
             tile -= penalty[left : left + BANK_ROWS]
-            best = _merge(best, tile, k)
+            found = np.concatenate([best, tile], axis=1)
+            best = np.partition(found, found.shape[1] - k, axis=1)[:, -k:] if found.shape[1] > k else found
         out[start : start + QUERY_ROWS] = best
     return out
-
-
-def _merge(best: NDArray[Any], tile: NDArray[Any], k: int) -> NDArray[Any]:
-    """Return the k largest of each row of `best` and `tile` together (all of them while there are fewer)."""
-    if best.shape[1] == k:
-        level = best.min(axis=1)
-        found = tile > level[:, None]  # an equal value would replace an equal value
-    elif tile.shape[1] // GROUPS >= k:
-        # The k-th largest of group maxima is a level that at least k entries reach and few others do: one cheap
-        # pass replaces a partial sort of the whole tile.
-        width = tile.shape[1] // GROUPS
-        peaks = tile[:, : GROUPS * width].reshape(len(tile), GROUPS, width).max(axis=1)
-        found = tile >= np.partition(peaks, width - k, axis=1)[:, width - k, None]
-    else:
-        return _keep_largest(np.concatenate([best, tile], axis=1), k)
-    return _keep_largest(np.concatenate([best, _compact(tile, found)], axis=1), k)
-
-
-def _compact(tile: NDArray[Any], found: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return the marked entries of each row, shifted to the left and padded with -inf."""
-    place = np.flatnonzero(found)
-    row = place // tile.shape[1]
-    counts = np.bincount(row, minlength=len(tile))
-    column = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-    packed = np.full((len(tile), int(counts.max(initial=0))), -np.inf, dtype=tile.dtype)
-    packed[row, column] = tile.reshape(-1)[place]
-    return packed
-
-
-def _keep_largest(values: NDArray[Any], k: int) -> NDArray[Any]:
-    """Return the k largest entries of each row, or all when there are no more."""
-    if values.shape[1] <= k:
-        return values
-    values.partition(values.shape[1] - k, axis=1)
-    return values[:, -k:]

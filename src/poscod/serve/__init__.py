@@ -6,8 +6,9 @@ answered, so a new model file never disturbs it. What a caller sends is never wr
 and counts, not features. Refusals are one sentence in JSON; infinite numbers in JSON are the largest double.
 """
 
-from poscod.serve._app import create_app
-from poscod.serve._run import run
+from poscod.serve._run import create_app, run
+from poscod.serve._settings import DEFAULT_LOG as DEFAULT_LOG
 from poscod.serve._settings import Settings
+from poscod.serve._settings import read_tokens as read_tokens
 
 __all__ = ["Settings", "create_app", "run"]

@@ -1,37 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The routes.
 
-Convention: a handler reads, checks and hands over to `Service`; it computes nothing. `poscod.serve._openapi` describes every
-route by hand, with the sizes of the model in service, and a test compares the two.
+Convention: a handler reads, checks and hands over to `Service`; it computes nothing. Its docstring is what the description of the
+interface says. Whatever is refused, also by the framework, becomes a `Refusal`, which the `Gate` answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import resources
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
-from poscod._optional import require
-from poscod._validation import check_number
-from poscod.exceptions import InvalidInputError
-from poscod.serve._arrow import ARROW_TYPE
-from poscod.serve._bodies import Deadline, media_type, read_body
-from poscod.serve._engine import Job
-from poscod.serve._gate import Gate
-from poscod.serve._lines import say
-from poscod.serve._openapi import describe
-from poscod.serve._plain import dumps
-from poscod.serve._refusal import Refusal
-from poscod.serve._rows import JSON_TYPE, READERS, parse_json, parse_rows, rows_from_document
-from poscod.serve._service import Question, Service
-from poscod.serve._settings import Settings
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-__all__ = ["create_app"]
+from poscod.serve._arrow import ARROW_TYPE
+from poscod.serve._bodies import read_body
+from poscod.serve._gate import Gate
+from poscod.serve._openapi import Endpoint, describe
+from poscod.serve._rows import JSON_TYPE, READERS, parse_json
+from poscod.serve._say import Refusal, dumps
+from poscod.serve._service import COSTS, Question, Service
 
 # Larger bodies are parsed in a compute thread, so that the event loop keeps answering.
 _INLINE_BYTES = 32768
@@ -41,36 +38,20 @@ _PAGE = {
     "/dashboard.css": ("dashboard.css", "text/css"),
 }
 _POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+# How a request with a body may be refused.
+_BODY = (400, 408, 413, 415, 422, 503)
+_NOWHERE = {404: "Nothing is here", 405: "This method is not known here"}
 
 
-def create_app(model_path: str | os.PathLike[str], settings: Settings | None = None, *, access_log: bool = True) -> Any:
-    """Return the service for a model file as an ASGI application.
-
-    Parameters
-    ----------
-    model_path : str or path-like
-        File written by `POSCOD.save`.
-    settings : Settings, default=None
-        Limits and choices; None takes the defaults.
-    access_log : bool, default=True
-        Whether every request gets a line of JSON on standard error.
-
-    Returns
-    -------
-    app : fastapi.FastAPI
-        ``app.state.service`` holds its parts. Threads start here and end with the application's lifespan.
-    """
-    fastapi = require("fastapi", extra="serve", feature="poscod serve")
-    routing = require("starlette.routing", extra="serve", feature="poscod serve")
-    exceptions = require("starlette.exceptions", extra="serve", feature="poscod serve")
-    settings = Settings() if settings is None else settings
-    service = Service(Path(model_path), settings)
-    handlers = _Handlers(service, fastapi.Response)
-    routes = handlers.routes()
+def build(service: Service, *, access_log: bool) -> Starlette:
+    """Return a service as an ASGI application; its threads end with the application's lifespan."""
+    endpoints = _Handlers(service).endpoints()
+    known = frozenset(endpoint.path for endpoint in endpoints)
+    open_paths = frozenset(endpoint.path for endpoint in endpoints if endpoint.open)
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
-        watcher = asyncio.create_task(_follow_file(service)) if settings.reload_seconds else None
+        watcher = asyncio.create_task(_follow_file(service)) if service.settings.reload_seconds else None
         try:
             yield
         finally:
@@ -78,200 +59,144 @@ def create_app(model_path: str | os.PathLike[str], settings: Settings | None = N
                 watcher.cancel()
             await asyncio.get_running_loop().run_in_executor(None, service.close)
 
-    app = fastapi.FastAPI(
-        title="poscod",
-        docs_url=None,  # the usual pages fetch scripts from elsewhere
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
+    app = Starlette(
+        routes=[Route(item.path, item.handler, methods=[item.method]) for item in endpoints],
+        middleware=[Middleware(Gate, service=service, routes=known, open_paths=open_paths, access_log=access_log)],
+        exception_handlers={HTTPException: _refuse},
         lifespan=lifespan,
-        routes=[routing.Route(path, handler, methods=[method]) for (path, method), handler in routes.items()],
     )
+    app.router.redirect_slashes = False
     app.state.service = service
-    app.openapi = lambda: describe(service.holder.current, settings)
-    app.add_middleware(
-        Gate,
-        settings=settings,
-        metrics=service.metrics,
-        routes=frozenset(path for path, _ in routes),
-        draining=lambda: service.draining,
-        access_log=access_log,
-    )
-
-    async def http_error(_: Any, error: Any) -> Any:
-        sentences = {
-            404: "Nothing is here: /openapi.json lists what is.",
-            405: "This method is not known here: /openapi.json lists those that are.",
-        }
-        raise Refusal(error.status_code, sentences.get(error.status_code, str(error.detail)), error.headers)
-
-    app.add_exception_handler(exceptions.HTTPException, http_error)
     return app
 
 
+async def _refuse(_: Request, error: Exception) -> NoReturn:
+    assert isinstance(error, HTTPException)
+    sentence = f"{_NOWHERE.get(error.status_code, error.detail)}: /openapi.json lists what is."
+    raise Refusal(error.status_code, sentence, error.headers)
+
+
 async def _follow_file(service: Service) -> None:
-    """Look at the model file now and then; load it once it has stopped changing."""
-    holder, loop = service.holder, asyncio.get_running_loop()
-    last: Any = None
+    """Look at the model file now and then."""
     while True:
         await asyncio.sleep(service.settings.reload_seconds)
-        found = holder.changed()
-        if found is not None and found == last:
-            await loop.run_in_executor(None, holder.reload)
-            if holder.error is not None:
-                say("model-refused", sentence=holder.error)
-            found = None
-        last = found
+        await asyncio.get_running_loop().run_in_executor(None, service.holder.look)
 
 
 class _Handlers:
-    """One method per route.
+    """One method per route."""
 
-    Parameters
-    ----------
-    service : Service
-    response : type
-        Response class of the framework.
-    """
-
-    def __init__(self, service: Service, response: Any) -> None:
-        self._service, self._response = service, response
+    def __init__(self, service: Service) -> None:
+        self._service, self._settings = service, service.settings
         folder = resources.files("poscod.serve") / "page"
         self._page = {path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGE.items()}
 
-    def routes(self) -> dict[tuple[str, str], Any]:
-        """Return the handler of every path and method."""
-        return {
-            ("/v1/decide", "POST"): self.decide,
-            ("/v1/model", "GET"): self.model,
-            ("/v1/at", "GET"): self.at,
-            ("/v1/at", "POST"): self.at_rows,
-            ("/v1/monitor", "GET"): self.monitor,
-            ("/v1/reload", "POST"): self.reload,
-            ("/healthz", "GET"): self.healthz,
-            ("/readyz", "GET"): self.readyz,
-            ("/metrics", "GET"): self.metrics,
-            ("/openapi.json", "GET"): self.openapi,
-            **{(path, "GET"): self.page for path in _PAGE},
-        }
+    def endpoints(self) -> list[Endpoint]:
+        """Return all routes."""
+        return [
+            Endpoint("POST", "/v1/decide", self.decide, "Decided", _BODY),
+            Endpoint("GET", "/v1/model", self.model, "Model"),
+            Endpoint("GET", "/v1/at", self.at, "Applied", (422, 503)),
+            Endpoint("POST", "/v1/at", self.at_rows, "Applied", _BODY),
+            Endpoint("GET", "/v1/monitor", self.monitor, "Monitor"),
+            Endpoint("POST", "/v1/reload", self.reload, "Reloaded", (409,)),
+            Endpoint("GET", "/healthz", self.healthz, "Alive", open=True),
+            Endpoint("GET", "/readyz", self.readyz, "Ready", (503,), open=True),
+            Endpoint("GET", "/metrics", self.metrics, "text/plain", open=self._settings.open_metrics),
+            Endpoint("GET", "/openapi.json", self.openapi, "Description"),
+            *(Endpoint("GET", path, self.page, kind, open=True) for path, (_, kind) in _PAGE.items()),
+        ]
 
-    async def decide(self, request: Any) -> Any:
-        """Decide on a batch."""
-        scope, settings = request.scope, self._service.settings
-        headers, notes, loaded = dict(scope["headers"]), scope["poscod"], self._service.holder.current
-        kind = media_type(headers, b"content-type")
-        if kind not in READERS:
-            raise Refusal(415, f"Content-Type must be one of {', '.join(READERS)}, got '{kind[:100]}'.")
+    async def decide(self, request: Request) -> Response:
+        """Decide on a batch: an answer for every row, in order, as JSON, or as an Arrow stream where Accept names it."""
+        loaded, notes = self._service.holder.current, request.scope["poscod"]
+        body, kind, headers = await self._body(request, *READERS)
+        until = self._until()
+        read = partial(READERS[kind], body, loaded.model.schema_, self._settings.max_rows)
+        rows = read() if len(body) <= _INLINE_BYTES else await self._service.compute(read, until)
+        notes["rows"] = len(rows)
         arrow = ARROW_TYPE.encode() in headers.get(b"accept", b"")
-        body = await read_body(headers, request.receive, settings.max_body_bytes, settings.body_seconds, notes)
-        question = Question(loaded, notes["request_id"], arrow, None, body, kind)
-        if len(body) <= _INLINE_BYTES:
-            question.rows = parse_rows(body, kind, loaded.inputs, settings.max_rows)
-            notes["rows"] = len(question.rows)
-        answer = await self._compute(self._service.job(question), notes)
-        return self._response(answer, media_type=ARROW_TYPE if arrow else JSON_TYPE)
+        answer = await self._service.decide(Question(loaded, rows, notes["request_id"], arrow), until)
+        return Response(answer, media_type=ARROW_TYPE if arrow else JSON_TYPE)
 
-    async def at(self, request: Any) -> Any:
-        """Say what other costs would do."""
+    async def at(self, request: Request) -> Response:
+        """Say what other costs would do: the rule and its rates on the calibration rows. Nothing changes in the service."""
         query = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if unknown := sorted(set(query) - {"alpha", "tpr_min"}):
-            raise Refusal(422, f"The query takes alpha and tpr_min, got '{unknown[0][:100]}'.")
-        values = {}
+        values: dict[str, Any] = {}
         for name, given in query.items():
             try:
                 values[name] = float(given[-1])
             except ValueError:
-                raise Refusal(422, f"{name} must be a number, got '{given[-1][:100]}'.") from None
-        return await self._at(request, values, None)
+                raise Refusal(422, f"{name[:100]} must be a number, got '{given[-1][:100]}'.") from None
+        if unknown := sorted(values.keys() - COSTS.keys()):
+            raise Refusal(422, f"The query takes {' and '.join(COSTS)}, got '{unknown[0][:100]}'.")
+        return await self._at(lambda: values)
 
-    async def at_rows(self, request: Any) -> Any:
-        """Say what other costs would do, and decide on rows under them."""
-        settings, headers, notes = self._service.settings, dict(request.scope["headers"]), request.scope["poscod"]
-        if media_type(headers, b"content-type") != JSON_TYPE:
-            raise Refusal(415, f"Content-Type must be {JSON_TYPE} here.")
-        body = await read_body(headers, request.receive, settings.max_body_bytes, settings.body_seconds, notes)
+    async def at_rows(self, request: Request) -> Response:
+        """Say what other costs would do; with rows also their decisions, which are neither logged nor counted."""
+        body, _, _ = await self._body(request, JSON_TYPE)
+        return await self._at(partial(parse_json, body))
+
+    async def _at(self, read: Callable[[], dict[str, Any]]) -> Response:
         loaded = self._service.holder.current
+        answer = await self._service.compute(lambda: self._service.at(loaded, read()), self._until())
+        return Response(answer, media_type=JSON_TYPE)
 
-        def parse(_: Any = None) -> list[tuple[dict[str, Any], Question | None]]:
-            document = parse_json(body)
-            values: dict[str, Any] = {name: document.pop(name) for name in ("alpha", "tpr_min") if name in document}
-            rows = rows_from_document(document, loaded.inputs, settings.max_rows) if document else None
-            return [(values, None if rows is None else Question(loaded, notes["request_id"], False, rows))]
+    def _until(self) -> float:
+        """Return when a request whose body has come must be answered, as the event loop counts time."""
+        return asyncio.get_running_loop().time() + self._settings.request_seconds
 
-        parsed = parse()[0] if len(body) <= _INLINE_BYTES else await self._compute(Job(parse, None), notes)
-        return await self._at(request, *parsed)
+    async def _body(self, request: Request, *kinds: str) -> tuple[bytes, str, dict[bytes, bytes]]:
+        """Return the body of a request, its media type and all headers."""
+        headers = dict(request.scope["headers"])
+        kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        if kind not in kinds:
+            raise Refusal(415, f"Content-Type must be {' or '.join(kinds)}, got '{kind[:100]}'.")
+        limits = self._settings.max_body_bytes, self._settings.body_seconds
+        return await read_body(headers, request.receive, *limits), kind, headers
 
-    async def _at(self, request: Any, values: dict[str, Any], question: Question | None) -> Any:
-        try:
-            for name, closed in (("alpha", "both"), ("tpr_min", "right")):
-                if values.get(name) is not None:
-                    values[name] = check_number(values[name], name, 0.0, 1.0, closed=closed)
-        except InvalidInputError as error:
-            raise Refusal(422, str(error)) from None
-        loaded = self._service.holder.current if question is None else question.loaded
-        job = self._service.rule_job(loaded, values.get("alpha"), values.get("tpr_min"), question)
-        return self._response(await self._compute(job, request.scope["poscod"]), media_type=JSON_TYPE)
-
-    async def _compute(self, job: Job, notes: dict[str, Any]) -> Any:
-        seconds = self._service.settings.request_seconds
-        try:
-            with Deadline(seconds):
-                return await self._service.engine.compute(job)
-        except TimeoutError:
-            if job.future.done() and not job.future.cancelled():
-                return job.future.result()  # the answer came while this process was not allowed to run
-            notes["limit"] = "seconds"
-            raise Refusal(
-                503, f"No answer within {seconds:g} seconds: try again later.", {"Retry-After": "1"}
-            ) from None
-
-    async def model(self, request: Any) -> Any:
+    async def model(self, _: Request) -> Response:
         """Describe the model in service."""
-        return self._json(self._service.holder.current.card)
+        return _json(self._service.holder.current.card)
 
-    async def monitor(self, request: Any) -> Any:
+    async def monitor(self, _: Request) -> Response:
         """Show the monitor's windows and findings."""
-        return self._json(self._service.watch.document())
+        return _json(self._service.watch.document())
 
-    async def reload(self, request: Any) -> Any:
-        """Read the model file again."""
+    async def reload(self, _: Request) -> Response:
+        """Read the model file again; the same happens by itself when the file changes, and on SIGHUP."""
         holder = self._service.holder
         changed = await asyncio.get_running_loop().run_in_executor(None, holder.reload)
         if holder.error is not None:
             raise Refusal(409, f"The old model goes on, because the new one is refused: {holder.error}")
-        return self._json({"changed": changed, "sha256": holder.current.sha256})
+        return _json({"changed": changed, "sha256": holder.current.sha256})
 
-    async def healthz(self, request: Any) -> Any:
+    async def healthz(self, _: Request) -> Response:
         """Say that the process answers."""
-        return self._json({"alive": True})
+        return _json({"alive": True})
 
-    async def readyz(self, request: Any) -> Any:
-        """Say whether to send requests here."""
+    async def readyz(self, _: Request) -> Response:
+        """Say whether to send requests here, and what is refused or failing meanwhile."""
         if self._service.draining:
             raise Refusal(503, "The service is shutting down.", {"Retry-After": "1"})
         holder, log = self._service.holder, self._service.log
-        return self._json(
-            {
-                "ready": True,
-                "model": holder.current.sha256,
-                "reload_error": holder.error,
-                "log_error": None if log is None else log.error,
-            }
-        )
+        errors = {"reload_error": holder.error, "log_error": log and log.error}
+        return _json({"ready": True, "model": holder.current.sha256, **errors})
 
-    async def metrics(self, request: Any) -> Any:
+    async def metrics(self, _: Request) -> Response:
         """Return the metrics of Prometheus."""
         body, kind = self._service.metrics.text()
-        return self._response(body, headers={"content-type": kind})
+        return Response(body, headers={"content-type": kind})
 
-    async def openapi(self, request: Any) -> Any:
-        """Return the description of this interface."""
-        return self._json(request.app.openapi())
+    async def openapi(self, _: Request) -> Response:
+        """Return this description."""
+        return _json(describe(self.endpoints(), self._service.holder.current.model.schema_, self._settings))
 
-    async def page(self, request: Any) -> Any:
+    async def page(self, request: Request) -> Response:
         """Return a file of the dashboard."""
         body, kind = self._page[request.scope["path"]]
-        return self._response(body, media_type=kind, headers={"content-security-policy": _POLICY})
+        return Response(body, media_type=kind, headers={"content-security-policy": _POLICY})
 
-    def _json(self, document: Any) -> Any:
-        return self._response(dumps(document), media_type=JSON_TYPE)
+
+def _json(document: Any) -> Response:
+    return Response(dumps(document), media_type=JSON_TYPE)

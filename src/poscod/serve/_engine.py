@@ -12,51 +12,32 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from poscod.serve._refusal import Refusal
+from poscod.serve._say import Refusal
 
-__all__ = ["Engine", "Job"]
+_LATE = Refusal(503, "There was no answer in time: try again later.", {"Retry-After": "1"}, limit="seconds")
 
 
+@dataclass(eq=False)
 class Job:
-    """Something to compute.
+    """Something to compute: ``run(jobs)`` returns one answer per job; jobs of one key may be run together, None stays alone."""
 
-    Parameters
-    ----------
-    run : callable
-        ``run(jobs) -> answers``, one answer per job, for jobs of one key.
-    payload : object
-        What ``run`` needs.
-    rows : int
-        Size of the job.
-    key : hashable or None
-        Jobs of one key may be run together; None stays alone.
-    """
+    run: Callable[[Sequence[Job]], Sequence[Any]]
+    payload: Any
+    rows: int = 1
+    key: Any = None
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
-    __slots__ = ("future", "key", "loop", "payload", "rows", "run")
-
-    def __init__(
-        self, run: Callable[[Sequence[Job]], Sequence[Any]], payload: Any, rows: int = 1, key: Any = None
-    ) -> None:
-        self.run, self.payload, self.rows, self.key = run, payload, rows, key
-        self.loop = asyncio.get_running_loop()
+    def __post_init__(self) -> None:
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
 
 class Engine:
-    """A few threads and the queue before them.
-
-    Parameters
-    ----------
-    threads : int
-    joint_rows : int
-        Largest number of rows of jobs that are run together; 0 runs each alone.
-    max_jobs : int
-        Jobs that may wait.
-    """
+    """A few threads and the queue before them; jobs of up to `joint_rows` rows are run together, up to `max_jobs` wait."""
 
     def __init__(self, threads: int, joint_rows: int, max_jobs: int) -> None:
         self._joint_rows, self._max_jobs = joint_rows, max_jobs
@@ -69,8 +50,8 @@ class Engine:
         for thread in self._threads:
             thread.start()
 
-    async def compute(self, job: Job) -> Any:
-        """Run a job in a thread and return its answer; a cancelled caller's job is skipped if it has not begun."""
+    async def compute(self, job: Job, until: float) -> Any:
+        """Run a job in a thread and return its answer; one that is too late is skipped if it has not begun."""
         with self._ready:
             if self._closing:
                 raise Refusal(503, "The service is shutting down.", {"Retry-After": "1"})
@@ -78,7 +59,11 @@ class Engine:
                 raise Refusal(503, "Too many requests are waiting: try again later.", {"Retry-After": "1"})
             self._jobs.append(job)
             self._ready.notify()
-        return await job.future
+        timer = job.loop.call_at(until, _deliver, [job], [_LATE])
+        try:
+            return await job.future
+        finally:
+            timer.cancel()
 
     def close(self, seconds: float) -> None:
         """Finish what is queued and stop the threads."""
@@ -114,7 +99,7 @@ class Engine:
         # Far inputs overflow on their way to a score that rejects them; that is no news for a log.
         with np.errstate(all="ignore"):
             while jobs := self._take():
-                if jobs := [job for job in jobs if not job.future.cancelled()]:
+                if jobs := [job for job in jobs if not job.future.done()]:
                     jobs[0].loop.call_soon_threadsafe(_deliver, jobs, _answers(jobs))
 
 

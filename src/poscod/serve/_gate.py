@@ -11,20 +11,13 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from poscod.serve._lines import say, where
-from poscod.serve._metrics import Metrics
-from poscod.serve._refusal import PROBLEM_TYPE, Refusal, problem_body
-from poscod.serve._settings import Settings
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Gate"]
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+from poscod.serve._say import PROBLEM_TYPE, Refusal, say, where
+from poscod.serve._service import Service
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _ALWAYS = (
@@ -33,88 +26,79 @@ _ALWAYS = (
     (b"cache-control", b"no-store"),
 )
 _BEARER = b"bearer "
+_GONE = 499  # the caller went away before there was an answer
 
 
 class Gate:
-    """The outermost layer of the service.
+    """The outermost layer of a service.
 
-    Parameters
-    ----------
-    app : ASGI application
-    settings : Settings
-    metrics : Metrics
-    routes : frozenset of str
-        Paths that have a name of their own in logs and metrics; all others share one.
-    draining : callable
-        Tells whether the service is about to stop: answers then close their connection.
-    access_log : bool
-        Whether every request gets a line.
+    Paths in `routes` have a name of their own in logs and metrics, all others share one; those in `open_paths` need no token.
     """
 
     def __init__(
-        self,
-        app: App,
-        settings: Settings,
-        metrics: Metrics,
-        routes: frozenset[str],
-        draining: Callable[[], bool],
-        access_log: bool,
+        self, app: ASGIApp, *, service: Service, routes: frozenset[str], open_paths: frozenset[str], access_log: bool
     ) -> None:
-        self._app, self._settings, self._metrics, self._routes = app, settings, metrics, routes
-        self._draining, self._access_log = draining, access_log
-        self._tokens = [token.encode() for token in settings.tokens]
-        self._open = {"/healthz", "/readyz", "/", "/dashboard.js", "/dashboard.css"} | (
-            {"/metrics"} if settings.open_metrics else set()
-        )
+        self._app, self._service, self._metrics = app, service, service.metrics
+        self._routes, self._open, self._access_log = routes, open_paths, access_log
+        self._tokens = [token.encode() for token in service.settings.tokens]
         self._busy = 0
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1000})
-                return
             await self._app(scope, receive, send)
             return
-        start = time.perf_counter()
-        headers = dict(scope["headers"])
+        start, status = time.perf_counter(), _GONE
+        path, headers = scope["path"], dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode() if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         notes: dict[str, Any] = {"request_id": request_id}
         scope["poscod"] = notes
-        path = scope["path"]
+        route, limit = path if path in self._routes else "other", None
         limited = path.startswith("/v1/")
-        answer = _Answer(send, request_id, self._draining())
+        extra = [*_ALWAYS, (b"x-request-id", request_id.encode())]
+        if self._service.draining:
+            extra.append((b"connection", b"close"))
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        async def refuse(refusal: Refusal) -> None:
+            if status == _GONE:  # otherwise an answer has begun
+                response = Response(refusal.body(request_id), refusal.status, refusal.headers, PROBLEM_TYPE)
+                await response(scope, receive, answer)
+
         if limited:
-            self._busy += 1
-            self._metrics.in_flight.set(self._busy)
+            self._count(1)
         try:
             self._check_token(path, headers)
-            if limited and self._busy > self._settings.max_in_flight:
-                notes["limit"] = "in_flight"
-                raise Refusal(503, "Too many requests at a time: try again later.", {"Retry-After": "1"})
+            if limited and self._busy > self._service.settings.max_in_flight:
+                sentence = "Too many requests at a time: try again later."
+                raise Refusal(503, sentence, {"Retry-After": "1"}, limit="in_flight")
             await self._app(scope, receive, answer)
         except Refusal as refusal:
-            if refusal.limit is not None:
-                notes["limit"] = refusal.limit
-            await answer.refuse(refusal)
+            limit = refusal.limit
+            await refuse(refusal)
         except Exception as error:
-            say("fault", request_id=request_id, route=path if path in self._routes else "other", error=where(error))
-            await answer.refuse(Refusal(500, "The service failed on this request; its log says where."))
+            say("fault", request_id=request_id, route=route, error=where(error))
+            await refuse(Refusal(500, "The service failed on this request; its log says where."))
         finally:
             if limited:
-                self._busy -= 1
-                self._metrics.in_flight.set(self._busy)
-            self._note(path, answer.status, time.perf_counter() - start, notes)
+                self._count(-1)
+            seconds = time.perf_counter() - start
+            self._metrics.requests.labels(route, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(seconds)
+            if limit is not None:
+                self._metrics.rejected.labels(limit).inc()
+            if self._access_log:
+                say("request", route=route, status=status, ms=round(1e3 * seconds, 2), **notes)
 
-    def _note(self, path: str, status: int, seconds: float, notes: dict[str, Any]) -> None:
-        route = path if path in self._routes else "other"
-        self._metrics.requests.labels(route, str(status)).inc()
-        self._metrics.seconds.labels(route).observe(seconds)
-        limit = notes.pop("limit", None)
-        if limit is not None:
-            self._metrics.rejected.labels(limit).inc()
-        if self._access_log:
-            say("request", route=route, status=status, ms=round(1e3 * seconds, 2), **notes)
+    def _count(self, change: int) -> None:
+        self._busy += change
+        self._metrics.in_flight.set(self._busy)
 
     def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
         if not self._tokens or path in self._open:
@@ -123,46 +107,5 @@ class Gate:
         token = given[len(_BEARER) :].strip() if given[: len(_BEARER)].lower() == _BEARER else b""
         # Every token is compared, each in constant time: how long it takes tells nothing.
         if not sum(hmac.compare_digest(token, known) for known in self._tokens):
-            self._metrics.rejected.labels("token").inc()
-            raise Refusal(
-                401, "A bearer token is needed: send it as `Authorization: Bearer ...`.", {"WWW-Authenticate": "Bearer"}
-            )
-
-
-class _Answer:
-    """Sends an answer and adds the headers that all answers have.
-
-    Parameters
-    ----------
-    send : ASGI send
-    request_id : str
-    close : bool
-        Whether the connection ends with this answer.
-    """
-
-    def __init__(self, send: Send, request_id: str, close: bool) -> None:
-        self._send, self._request_id, self._close = send, request_id, close
-        self.status = 499  # the caller went away before there was an answer
-        self._begun = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            present = {name for name, _ in message["headers"]}
-            extra = [item for item in _ALWAYS if item[0] not in present]
-            extra.append((b"x-request-id", self._request_id.encode()))
-            if self._close:
-                extra.append((b"connection", b"close"))
-            message["headers"] = [*message["headers"], *extra]
-            self._begun = True
-        await self._send(message)
-
-    async def refuse(self, refusal: Refusal) -> None:
-        """Send a refusal, if no answer has begun."""
-        if self._begun:
-            return
-        body = problem_body(refusal.status, refusal.sentence, self._request_id)
-        headers = [(b"content-type", PROBLEM_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-        headers += [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
-        await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
-        await self({"type": "http.response.body", "body": body})
+            sentence = "A bearer token is needed: send it as `Authorization: Bearer ...`."
+            raise Refusal(401, sentence, {"WWW-Authenticate": "Bearer"}, limit="token")

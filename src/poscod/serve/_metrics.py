@@ -7,15 +7,12 @@ not mix. Counts that other parts already keep are read when Prometheus asks, not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from poscod._optional import require
 from poscod.decision import REASONS, Decisions
-
-__all__ = ["Metrics", "Sample"]
 
 # More classes than this share one series "other": a series costs memory here and at the reader.
 _MOST_CLASSES = 100
@@ -27,58 +24,46 @@ Sample = tuple[str, str, str, list[tuple[dict[str, str], float]]]
 
 
 class Metrics:
-    """The registry of one service.
-
-    Parameters
-    ----------
-    sources : iterable of callable
-        Each returns samples at the moment they are asked for.
-    """
+    """The registry of one service; each source returns samples at the moment they are asked for."""
 
     def __init__(self, sources: Iterable[Callable[[], Iterable[Sample]]] = ()) -> None:
-        client = require("prometheus_client", extra="serve", feature="poscod serve")
-        core = require("prometheus_client.core", extra="serve", feature="poscod serve")
-        self._client, self._core, self._sources = client, core, list(sources)
+        self._client = client = require("prometheus_client", extra="serve", feature="poscod serve")
+        self._core = require("prometheus_client.core", extra="serve", feature="poscod serve")
+        self._sources = list(sources)
         self._registry = client.CollectorRegistry()
-        self.requests = client.Counter(
-            "poscod_requests", "Requests by route and status", ("route", "status"), registry=self._registry
+
+        def make(kind: Any, name: str, text: str, labels: Sequence[str] = (), **options: Any) -> Any:
+            return kind(f"poscod_{name}", text, labels, registry=self._registry, **options)
+
+        self.requests = make(client.Counter, "requests", "Requests by route and status", ("route", "status"))
+        self.seconds = make(
+            client.Histogram, "request_seconds", "Time from the first byte to the answer", ("route",), buckets=_SECONDS
         )
-        self.seconds = client.Histogram(
-            "poscod_request_seconds",
-            "Time from the first byte to the answer",
-            ("route",),
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        self.batch = client.Histogram("poscod_batch_rows", "Rows per request", buckets=_ROWS, registry=self._registry)
-        self.joint = client.Histogram(
-            "poscod_joint_rows", "Rows decided in one call", buckets=_ROWS, registry=self._registry
-        )
-        self.in_flight = client.Gauge("poscod_in_flight", "Requests being worked on", registry=self._registry)
-        self.rejected = client.Counter(
-            "poscod_rejected_requests", "Requests turned away by a limit", ("limit",), registry=self._registry
-        )
-        decisions = client.Counter("poscod_decisions", "Decisions by reason", ("reason",), registry=self._registry)
-        self._reasons = {reason: decisions.labels(reason) for reason in REASONS}
-        self._answers = client.Counter(
-            "poscod_answers",
-            "Decisions by the classifier's answer and whether it stands",
-            ("label", "accept"),
-            registry=self._registry,
-        )
+        self.batch = make(client.Histogram, "batch_rows", "Rows per request", buckets=_ROWS)
+        self.joint = make(client.Histogram, "joint_rows", "Rows decided in one call", buckets=_ROWS)
+        self.in_flight = make(client.Gauge, "in_flight", "Requests being worked on")
+        self.rejected = make(client.Counter, "rejected_requests", "Requests turned away by a limit", ("limit",))
+        self._decisions = make(client.Counter, "decisions", "Decisions by reason", ("reason",))
+        text = "Decisions by the classifier's answer and whether it stands"
+        self._answers = make(client.Counter, "answers", text, ("label", "accept"))
+        self._classes: set[Any] = set()
         for limit in ("body", "rows", "in_flight", "seconds", "slow_body", "token"):
             self.rejected.labels(limit)
+        for reason in REASONS:
+            self._decisions.labels(reason)
         self._registry.register(self)
 
-    def count(self, decisions: Decisions, classes: Any) -> None:
-        """Count decisions."""
-        reasons, counts = np.unique(decisions.reason, return_counts=True)
-        for reason, count in zip(reasons.tolist(), counts.tolist(), strict=True):
-            self._reasons[reason].inc(count)
-        codes = np.searchsorted(classes, decisions.label) * 2 + decisions.accept
-        for code, count in zip(*(part.tolist() for part in np.unique(codes, return_counts=True)), strict=True):
-            label = str(classes[code // 2]) if code // 2 < _MOST_CLASSES else "other"
-            self._answers.labels(label, "true" if code % 2 else "false").inc(count)
+    def count(self, decisions: Decisions) -> None:
+        """Count decisions that were made in one call."""
+        self.joint.observe(len(decisions))
+        for reason, n in Counter(decisions.reason.tolist()).items():
+            self._decisions.labels(reason).inc(n)
+        answers = Counter(zip(decisions.label.tolist(), decisions.accept.tolist(), strict=True))
+        for (label, accept), n in answers.items():
+            if len(self._classes) < _MOST_CLASSES:
+                self._classes.add(label)
+            shown = str(label) if label in self._classes else "other"
+            self._answers.labels(shown, "true" if accept else "false").inc(n)
 
     def collect(self) -> Iterator[Any]:
         """Yield what other parts of the service count (called by prometheus_client)."""
@@ -89,10 +74,6 @@ class Metrics:
                 for labels, value in values:
                     family.add_metric(list(labels.values()), value)
                 yield family
-
-    def describe(self) -> list[Any]:
-        """Name nothing in advance (called by prometheus_client)."""
-        return []
 
     def text(self) -> tuple[bytes, str]:
         """Return the exposition and its content type."""

@@ -1,53 +1,42 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From a request body to the rows a model decides on.
+"""From a request body to plain arrays, and from those, through the model's `Schema`, to what it decides on.
 
-Convention: `Rows.parts` are arrays of n rows: one matrix "rows", or one array per named column, or "features" and "logits" of a
-network. Rows of one layout can be joined. Everything a caller can get wrong ends in a `Refusal`: 400 the body cannot be
-read, 413 too many rows, 415 a type that is not known, 422 it can be read and does not fit the model.
+Convention: each body is checked once, here. Everything a caller can get wrong ends in a `Refusal`: 400 the body cannot be read, 413
+too many rows, 415 a type that is not known, 422 it can be read and does not fit the model. Rows are counted from 1 for people.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._codec import read_npy
-from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
+from poscod.model import Schema, listed, read_npy
 from poscod.serve._arrow import ARROW_TYPE, read_stream
-from poscod.serve._model import Inputs
-from poscod.serve._refusal import Refusal
-
-__all__ = ["JSON_TYPE", "NPY_TYPE", "Rows", "first_gap", "join", "parse_json", "parse_rows", "rows_from_document"]
+from poscod.serve._say import Refusal, too_many
 
 JSON_TYPE, NPY_TYPE = "application/json", "application/x-npy"
-_FORMS = ("rows", "columns", "records", "activations")
-_LONGEST_ID = 200
-# What a probability of zero becomes before the logarithm; the estimator takes the same.
-_LEAST_PROBABILITY = 1e-12
+LONGEST_ID = 200
+_SOURCE = "the body"
+# What a cell may be: exactly these types, so that neither true nor "1" passes for a number.
+_NUMBERS = {int, float, type(None)}
+_CELLS = _NUMBERS | {str, bool}
+
+Parts = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows of one request.
+class Batch:
+    """Rows of one request: columns by name, or "rows", or "features" and "logits"; and the caller's names of the rows."""
 
-    Parameters
-    ----------
-    parts : dict of str to ndarray
-        Arrays of n rows each.
-    ids : list of str or None
-        The caller's names of the rows.
-    """
-
-    parts: dict[str, NDArray[Any]]
+    parts: Parts
+    named: bool = False
     ids: list[str] | None = None
 
     def __len__(self) -> int:
@@ -62,41 +51,32 @@ class Rows:
         return tuple((name, part.dtype.str, *part.shape[1:]) for name, part in self.parts.items())
 
 
-def join(inputs: Inputs, rows: Sequence[Rows]) -> Any:
+def join(schema: Schema, batches: Sequence[Batch]) -> Any:
     """Return what `POSCOD.decide` takes, for rows of one layout."""
-    parts = rows[0].parts
-    if len(rows) > 1:
-        parts = {name: np.concatenate([item.parts[name] for item in rows]) for name in parts}
-    if inputs.kind == "network":
-        logits = parts["logits"]
-        if inputs.probabilities:
-            logits = np.log(np.maximum(logits.astype(np.float64), _LEAST_PROBABILITY))
-        return Activations(parts.get("features"), logits, table=inputs.flat)
-    if inputs.frame and importlib.util.find_spec("pandas") is not None:
-        pandas = importlib.import_module("pandas")
-        names = list(inputs.names or ())
-        return pandas.DataFrame(parts if set(parts) == set(names) else parts["rows"], columns=names)
-    return parts["rows"] if "rows" in parts else np.column_stack(list(parts.values()))
+    parts = batches[0].parts
+    if len(batches) > 1:
+        parts = {name: np.concatenate([batch.parts[name] for batch in batches]) for name in parts}
+    if batches[0].named:
+        return schema.rows(parts, _SOURCE)
+    if schema.kind == "network":
+        return schema.activations(parts.get("features"), parts["logits"], _SOURCE)
+    return parts["rows"]
 
 
-def first_gap(rows: Rows, inputs: Inputs) -> str:
+def first_gap(batch: Batch, schema: Schema) -> str:
     """Return where the first value is missing or not finite, for people; empty where there is none."""
-    for name, part in rows.parts.items():
-        gaps = np.isfinite(part) if part.dtype.kind == "f" else np.array([cell is not None for cell in part.ravel()])
-        for row, *column in np.argwhere(~gaps.reshape(part.shape))[:1].tolist():
-            known = (inputs.logit_names if name == "logits" else inputs.names) if column else (name,)
-            number = column[0] if column else 0
-            where = f"'{known[number]}'" if known and number < len(known) else f"{number + 1} of {name}"
-            return f"row {row + 1}, column {where}"
+    before = 0
+    for name, part in batch.parts.items():
+        cells = part.reshape(len(part), -1)
+        gaps = ~np.isfinite(cells) if part.dtype.kind == "f" else np.equal(cells.astype(object), None)
+        if gaps.any():
+            row, column = np.argwhere(gaps)[0].tolist()
+            known = schema.column_names
+            return (
+                f"row {row + 1}, column {f'{column + 1} of {name}' if known is None else repr(known[before + column])}"
+            )
+        before += cells.shape[1]
     return ""
-
-
-def parse_rows(body: bytes, content_type: str, inputs: Inputs, max_rows: int) -> Rows:
-    """Read a body of any known type."""
-    reader = READERS.get(content_type)
-    if reader is None:
-        raise Refusal(415, f"Content-Type must be one of {', '.join(READERS)}, got '{content_type[:100]}'.")
-    return _checked(reader(body, inputs, max_rows), inputs, max_rows)
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
@@ -105,33 +85,49 @@ def parse_json(body: bytes) -> dict[str, Any]:
         document = json.loads(body, parse_constant=_no_constant)
     except RecursionError:
         raise Refusal(400, "The JSON is nested too deeply.") from None
-    except (ValueError, UnicodeError) as error:
+    except ValueError as error:
         raise Refusal(400, f"The body is not JSON ({str(error)[:200]}).") from None
-    if not isinstance(document, dict):
-        raise Refusal(422, f"The JSON must be an object with {_listed()}, got {_name(document)}.")
+    if type(document) is not dict:
+        raise Refusal(422, "The JSON must be an object.")
     return document
 
 
-def rows_from_document(document: dict[str, Any], inputs: Inputs, max_rows: int) -> Rows:
+def forms_of(schema: Schema) -> list[str]:
+    """Return the forms of JSON that a model takes; columns and records where every column has a name."""
+    named = bool(schema.features) == bool(schema.n_features) and bool(schema.logits) == bool(schema.n_logits)
+    first = "activations" if schema.kind == "network" else "rows"
+    return [first, "columns", "records"] if named and schema.names else [first]
+
+
+def sizes_of(schema: Schema) -> dict[str, int]:
+    """Return how many features and logits a row of a network has."""
+    return {name: n for name, n in (("features", schema.n_features), ("logits", schema.n_logits)) if n}
+
+
+def rows_from_document(document: dict[str, Any], schema: Schema, max_rows: int) -> Batch:
     """Take the rows out of a JSON object."""
-    form = [name for name in _FORMS if name in document]
-    if len(form) != 1:
-        raise Refusal(422, f"The JSON must hold exactly one of {_listed()}, got {', '.join(form) or 'none of them'}.")
-    if unknown := sorted(set(document) - {*_FORMS, "ids"}):
-        raise Refusal(422, f"The JSON must hold {_listed()} and possibly ids, got '{unknown[0][:100]}' beside it.")
-    network = inputs.kind == "network"
-    if form[0] == ("rows" if network else "activations"):
-        kind = "activations" if network else "rows, columns or records"
-        raise Refusal(422, f"This model takes {kind}, got {form[0]}.")
-    parts = FORMS[form[0]](document[form[0]], inputs, max_rows)
-    return _checked(Rows(parts, _ids(document.get("ids"))), inputs, max_rows)
+    taken = forms_of(schema)
+    given = [form for form in taken if form in document]
+    if len(given) != 1 or document.keys() - {*given, "ids"}:
+        raise Refusal(
+            422,
+            f"The JSON must hold {' or '.join(taken)}, one of them, and possibly ids, got {listed(map(_short, document), 5) or 'nothing'}.",
+        )
+    form, value = given[0], document[given[0]]
+    if form in ("rows", "records"):
+        if type(value) is not list:
+            raise Refusal(422, f"{form} must be a list with one entry per row.")
+    elif type(value) is not dict or not {list}.issuperset(map(type, value.values())):
+        raise Refusal(422, f"{form} must be an object of lists with one entry per row.")
+    read = {"rows": _rows, "columns": _columns, "records": _records, "activations": _activations}[form]
+    return _checked(read(value, schema), _ids(document.get("ids")), max_rows)
 
 
-def _json(body: bytes, inputs: Inputs, max_rows: int) -> Rows:
-    return rows_from_document(parse_json(body), inputs, max_rows)
+def _json(body: bytes, schema: Schema, max_rows: int) -> Batch:
+    return rows_from_document(parse_json(body), schema, max_rows)
 
 
-def _npy(body: bytes, inputs: Inputs, max_rows: int) -> Rows:
+def _npy(body: bytes, schema: Schema, max_rows: int) -> Batch:
     """One matrix; for a network its features and logits side by side."""
     try:
         array = read_npy(body)
@@ -141,269 +137,158 @@ def _npy(body: bytes, inputs: Inputs, max_rows: int) -> Rows:
         raise Refusal(400, f"The body is not a whole NPY file ({type(error).__name__}).") from None
     if array.dtype.kind not in "fiu" or array.ndim != 2:
         raise Refusal(422, f"The NPY array must be a matrix of numbers, got shape {array.shape} of {array.dtype}.")
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
-    if inputs.kind != "network":
-        return Rows({"rows": array})
-    logits = inputs.logits or 0
-    split = array.shape[1] - logits
-    if split < 0:
-        raise Refusal(422, f"The NPY array must have {_columns(inputs)}, got {array.shape[1]} columns.")
-    return Rows({"features": array[:, :split], "logits": array[:, split:]} if split else {"logits": array})
+    return _checked(_from_matrix(array, schema), None, max_rows)
 
 
-def _arrow(body: bytes, inputs: Inputs, max_rows: int) -> Rows:
+def _arrow(body: bytes, schema: Schema, max_rows: int) -> Batch:
     # One column per number of a row, or features and logits as lists; and the ids.
-    most = None if inputs.kind == "any" else 1 + max(2, (inputs.width or 0) + (inputs.logits or 0))
+    most = None if schema.kind == "any" else 1 + max(2, schema.n_features + schema.n_logits)
     columns = read_stream(body, max_rows, most)
-    ids = None
-    if "id" in columns and "id" not in (inputs.names or ()):
-        ids = _ids(columns.pop("id").tolist())
+    ids = _ids(columns.pop("id").tolist()) if "id" in columns and "id" not in schema.names else None
     if not columns:
         raise Refusal(422, "The Arrow stream must hold at least one column.")
-    if inputs.kind == "network" and not {"logits", "features"} & set(columns) and inputs.logit_names is not None:
-        return Rows(_table(columns, inputs), ids)
-    if inputs.kind == "network":
-        if not {"logits"} <= set(columns) <= {"features", "logits"}:
-            raise Refusal(422, "The Arrow stream must hold the columns logits and features, each a list of numbers.")
-        return Rows(columns, ids)
-    if inputs.names is not None:
-        return Rows(_table(columns, inputs), ids)
-    if len(columns) == 1 and inputs.kind == "any":
-        return Rows({"rows": next(iter(columns.values()))}, ids)
-    if any(column.ndim != 1 or column.dtype.kind != "f" for column in columns.values()):
+    if "columns" in forms_of(schema) and (schema.kind != "network" or not columns.keys() & {"features", "logits"}):
+        batch = _columns(columns, schema)
+    elif schema.kind == "network":
+        batch = _activations(columns, schema)
+    elif schema.kind == "any" and len(columns) == 1:
+        batch = Batch({"rows": next(iter(columns.values()))})
+    elif all(part.ndim == 1 and part.dtype.kind == "f" for part in columns.values()):
+        batch = _from_matrix(np.column_stack(list(columns.values())), schema)
+    else:
         raise Refusal(422, "The columns of the Arrow stream must be numbers: this model knows no names of features.")
-    return Rows({"rows": np.column_stack(list(columns.values()))}, ids)
+    return _checked(batch, ids, max_rows)
 
 
-READERS: dict[str, Callable[[bytes, Inputs, int], Rows]] = {JSON_TYPE: _json, ARROW_TYPE: _arrow, NPY_TYPE: _npy}
+READERS: dict[str, Callable[[bytes, Schema, int], Batch]] = {JSON_TYPE: _json, ARROW_TYPE: _arrow, NPY_TYPE: _npy}
 
 
-def _from_rows(value: Any, inputs: Inputs, max_rows: int) -> dict[str, NDArray[Any]]:
-    _check_list(value, "rows", max_rows)
-    if inputs.kind == "any" and all(isinstance(item, str) for item in value):
-        return {"rows": np.asarray(value, dtype=object)}
-    if inputs.names is not None and any(
-        isinstance(cell, str) for row in value if isinstance(row, list) for cell in row
-    ):
-        if any(not isinstance(row, list) or len(row) != len(inputs.names) for row in value):
-            raise Refusal(422, f"Each of rows must be a list of {len(inputs.names)} values.")
-        return _table(dict(zip(inputs.names, zip(*value, strict=True), strict=True)), inputs)
-    return {"rows": _matrix(value, "rows")}
+def _rows(value: list[Any], schema: Schema) -> Batch:
+    if schema.kind == "any" and all(type(row) is str for row in value):
+        return Batch({"rows": np.array(value, dtype=object)})
+    if schema.kind != "frame":
+        return _from_matrix(_matrix(value, "rows", schema.n_features), schema)
+    width = len(schema.features)
+    if bad := next((i for i, row in enumerate(value, 1) if type(row) is not list or len(row) != width), 0):
+        raise Refusal(422, f"Row {bad} of rows must be a list of {width} values.")
+    return _columns({name: [row[i] for row in value] for i, name in enumerate(schema.features)}, schema)
 
 
-def _from_columns(value: Any, inputs: Inputs, max_rows: int) -> dict[str, NDArray[Any]]:
-    _names(inputs, "columns")
-    if not isinstance(value, dict):
-        raise Refusal(422, f"columns must be an object of lists, got {_name(value)}.")
-    for name, column in value.items():
-        _check_list(column, f"columns.{name[:100]}", max_rows)
-    return _table(value, inputs)
+def _records(value: list[Any], schema: Schema) -> Batch:
+    names = set(schema.names)
+    for i, record in enumerate(value, 1):
+        if type(record) is not dict:
+            raise Refusal(422, f"Row {i} of records must be an object.")
+        if record.keys() != names:
+            _check_names(record, schema, f"row {i} of records")
+    return _columns({name: [record[name] for record in value] for name in schema.names}, schema)
 
 
-def _from_records(value: Any, inputs: Inputs, max_rows: int) -> dict[str, NDArray[Any]]:
-    names = _names(inputs, "records")
-    _check_list(value, "records", max_rows)
-    keys = set(names)
-    for i, record in enumerate(value, start=1):
-        if not isinstance(record, dict):
-            raise Refusal(422, f"Each of records must be an object, got {_name(record)} in row {i}.")
-        if record.keys() != keys:
-            _check_keys(set(record), keys, f" in row {i} of records")
-    return _table({name: [record[name] for record in value] for name in names}, inputs)
+def _columns(value: Mapping[str, Any], schema: Schema) -> Batch:
+    """Return named columns, lists or arrays, in the order of the model."""
+    _check_names(value, schema, _SOURCE)
+    return Batch({name: _vector(value[name], name, schema) for name in schema.names}, named=True)
 
 
-def _from_activations(value: Any, inputs: Inputs, max_rows: int) -> dict[str, NDArray[Any]]:
-    if not isinstance(value, dict) or not {"logits"} <= value.keys() <= {"features", "logits"}:
-        raise Refusal(422, "activations must be an object with logits and features, each a list of lists of numbers.")
-    for name, part in value.items():
-        _check_list(part, f"activations.{name}", max_rows)
-    return {name: _matrix(value[name], f"activations.{name}") for name in ("features", "logits") if name in value}
+def _activations(value: Mapping[str, Any], schema: Schema) -> Batch:
+    """Return features and logits of a network, lists or arrays."""
+    sizes = sizes_of(schema)
+    if value.keys() != sizes.keys():
+        raise Refusal(422, f"A row must have {schema.words}, under {' and '.join(sizes)}.")
+    return Batch({name: _matrix(value[name], name, width) for name, width in sizes.items()})
 
 
-FORMS: dict[str, Callable[[Any, Inputs, int], dict[str, NDArray[Any]]]] = {
-    "rows": _from_rows,
-    "columns": _from_columns,
-    "records": _from_records,
-    "activations": _from_activations,
-}
+def _from_matrix(array: NDArray[Any], schema: Schema) -> Batch:
+    """Return rows of numbers as the model takes them."""
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    if schema.kind != "any" and array.shape[1] != schema.n_features + schema.n_logits:
+        raise Refusal(422, f"A row must have {schema.words}, got {array.shape[1]}.")
+    if schema.kind == "frame":
+        return Batch(dict(zip(schema.features, array.T, strict=True)), named=True)
+    if schema.kind == "network":
+        parts = {"features": array[:, : schema.n_features], "logits": array[:, schema.n_features :]}
+        return Batch({name: parts[name] for name in sizes_of(schema)})
+    return Batch({"rows": array})
 
 
-def _checked(rows: Rows, inputs: Inputs, max_rows: int) -> Rows:
-    """Compare rows with what the model expects."""
-    n = len(rows)
-    if any(len(part) != n for part in rows.parts.values()):
+def _check_names(given: Iterable[str], schema: Schema, source: str) -> None:
+    """Compare the names that came with those of the model."""
+    if extra := sorted(set(given) - set(schema.names)):
+        raise Refusal(
+            422, f"{source} holds {listed(map(_short, extra), 5)}, which the model does not read: leave that out."
+        )
+    try:
+        schema.check(given, source)
+    except InvalidInputError as error:
+        raise Refusal(422, str(error)) from None
+
+
+def _checked(batch: Batch, ids: list[str] | None, max_rows: int) -> Batch:
+    """Compare the number of rows with the limit and with the names of the rows."""
+    n = len(batch)
+    if any(len(part) != n for part in batch.parts.values()):
         raise Refusal(422, "All columns must have the same number of rows.")
     if n == 0:
         raise Refusal(422, "A batch must have at least one row, got none.")
     if n > max_rows:
-        raise Refusal(413, f"A batch may have at most {max_rows} rows, got {n}: send several batches.", limit="rows")
-    if rows.ids is not None and len(rows.ids) != n:
-        raise Refusal(422, f"ids must have one name per row ({n}), got {len(rows.ids)}.")
-    if inputs.frame and set(rows.parts) == set(inputs.names or ()) and "rows" not in rows.parts:
-        return rows
-    found = {name: part.shape[1] if part.ndim == 2 else None for name, part in rows.parts.items()}
-    if inputs.kind == "network":
-        width = inputs.width if inputs.width is not None else found.get("features")
-        features = found.get("features", inputs.logits if width == inputs.logits else None)
-        if found["logits"] != inputs.logits or (width is not None and features != width):
-            raise Refusal(
-                422,
-                f"A row must have {_columns(inputs)}, got {_columns(Inputs('network', features, None, found['logits']))}.",
-            )
-        if inputs.probabilities and _not_probabilities(rows.parts["logits"]):
-            raise Refusal(
-                422, "This model takes probabilities for logits: they must not be negative and sum to 1 in every row."
-            )
-    elif inputs.kind == "table" and found["rows"] is not None and found["rows"] != inputs.width:
-        raise Refusal(422, f"A row must have {_columns(inputs)}, got {found['rows']}.")
-    return rows
+        raise too_many(max_rows)
+    if ids is not None and len(ids) != n:
+        raise Refusal(422, f"ids must have one name per row ({n}), got {len(ids)}.")
+    return Batch(batch.parts, batch.named, ids)
 
 
-def _not_probabilities(values: NDArray[Any]) -> bool:
-    with np.errstate(invalid="ignore"):
-        return not ((values >= 0).all() and (np.abs(values.sum(axis=1) - 1.0) <= 1e-2).all())
-
-
-def _table(columns: Any, inputs: Inputs) -> dict[str, NDArray[Any]]:
-    """Return named columns as the parts a model takes."""
-    names = _names(inputs, "columns")
-    parts = _by_name(columns, names)
-    if inputs.frame:
-        return parts
-    if len({len(part) for part in parts.values()}) > 1:
-        raise Refusal(422, "All columns must have the same number of rows.")
-    for name, part in parts.items():
-        if part.dtype.kind != "f":
-            raise Refusal(422, f"The column '{name}' must hold numbers.")
-    stacked = np.column_stack(list(parts.values()))
-    if inputs.kind != "network":
-        return {"rows": stacked}
-    split = len(inputs.names or ())
-    return {"features": stacked[:, :split], "logits": stacked[:, split:]} if split else {"logits": stacked}
-
-
-def _by_name(columns: Any, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Put named columns into the order of the model; numbers become floats, the rest objects."""
-    _check_keys(set(columns), set(names))
-    return {name: _vector(columns[name], name) for name in names}
-
-
-def _check_keys(found: set[str], names: set[str], where: str = "") -> None:
-    """Compare the names that came with those of the model."""
-    if found == names:
-        return
-    if missing := names - found:
-        raise Refusal(422, f"{_quoted(missing, 'missing')}{where}; the model needs {len(names)} columns.")
-    raise Refusal(422, f"{_quoted(found - names, 'no feature of the model')}{where}: leave out what is no feature.")
-
-
-def _quoted(names: set[str], what: str) -> str:
-    """Return a sentence about some columns."""
-    shown = ", ".join(f"'{name[:100]}'" for name in sorted(names)[:5])
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"The column {shown} is {what}" if len(names) == 1 else f"The columns {shown}{more} are {what}"
-
-
-def _vector(values: Any, name: str) -> NDArray[Any]:
-    """Return one column: numbers with NaN for null, or objects where there is any text."""
+def _vector(values: Any, name: str, schema: Schema) -> NDArray[Any]:
+    """Return one column: numbers with NaN for null, lists of numbers, or texts where the model takes a data frame."""
     if isinstance(values, np.ndarray):
-        array = values
-    else:
-        if any(isinstance(value, (list, dict)) for value in values):
-            raise Refusal(422, f"The column '{name}' must hold numbers or texts.")
-        array = np.asarray(values) if not any(isinstance(value, str) for value in values) else _objects(values)
-    if array.ndim != 1:
-        raise Refusal(422, f"The column '{name}' must hold one value per row.")
-    if array.dtype.kind == "O" and not any(isinstance(value, (str, bool)) for value in array):
-        return _numbers(array, name)
-    return array.astype(np.float64) if array.dtype.kind in "iu" else array
+        return values
+    kinds = set(map(type, values))
+    if kinds <= _NUMBERS:
+        return _floats(values, name)
+    if kinds == {list}:
+        return _matrix(values, name, 0)
+    if schema.frame and kinds <= _CELLS:
+        array = np.empty(len(values), dtype=bool if kinds == {bool} else object)
+        array[:] = values
+        return array
+    raise Refusal(422, f"The column '{name}' must hold numbers{' or texts' * schema.frame}.")
 
 
-def _objects(values: Any) -> NDArray[Any]:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
+def _matrix(values: Any, name: str, width: int) -> NDArray[Any]:
+    """Return a matrix with NaN for null; 0 takes the width of the first row."""
+    if isinstance(values, np.ndarray):
+        if values.shape[1:] != (width,):
+            raise Refusal(422, f"{name} must be lists of {width} numbers.")
+        return values
+    wide = width or (len(values[0]) if values and type(values[0]) is list else 0)
+    for i, row in enumerate(values, 1):
+        if type(row) is not list or len(row) != wide or not _NUMBERS.issuperset(map(type, row)):
+            raise Refusal(422, f"Row {i} of {name} must be a list of {wide or 'several'} numbers.")
+    return _floats(values, name).reshape(len(values), wide)
 
 
-def _matrix(values: Any, name: str) -> NDArray[Any]:
-    """Return a matrix of floats, with NaN for null."""
+def _floats(values: list[Any], name: str) -> NDArray[np.float64]:
     try:
-        array = np.asarray(values)
-    except ValueError:
-        raise Refusal(422, f"{name} must be a list of lists of one length.") from None
-    if array.ndim != 2:
-        raise Refusal(
-            422, f"{name} must be a list of lists of numbers, got {array.ndim} dimension{'s'[: array.ndim != 1]}."
-        )
-    if array.dtype.kind == "O":
-        return _numbers(array, name)
-    if array.dtype.kind not in "fiu":
-        raise Refusal(422, f"{name} must hold numbers only.")
-    return array.astype(np.float64, copy=False)
-
-
-def _numbers(array: NDArray[Any], name: str) -> NDArray[np.float64]:
-    try:
-        flat = [float("nan") if value is None else float(_number(value)) for value in array.ravel()]
-    except (TypeError, ValueError, OverflowError):
-        raise Refusal(422, f"{name} must hold numbers only.") from None
-    return np.asarray(flat, dtype=np.float64).reshape(array.shape)
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, (str, bytes)):  # float("1") would pass
-        raise TypeError
-    return value
+        return np.array(values, dtype=np.float64)
+    except OverflowError:
+        raise Refusal(422, f"{name} holds a whole number that is too large.") from None
 
 
 def _ids(value: Any) -> list[str] | None:
     if value is None:
         return None
-    if not isinstance(value, list) or any(
-        isinstance(item, bool) or not isinstance(item, (str, int, float)) for item in value
-    ):
+    if type(value) is not list or not {str, int, float}.issuperset(map(type, value)):
         raise Refusal(422, "ids must be a list of texts or numbers.")
     ids = [str(int(item)) if isinstance(item, float) and item.is_integer() else str(item) for item in value]
-    if any(len(item) > _LONGEST_ID or not item.isprintable() for item in ids):
+    if any(len(item) > LONGEST_ID or not item.isprintable() for item in ids):
         # Databases refuse some characters (NUL, half surrogates): nothing that is not printable gets that far.
-        raise Refusal(422, f"Each of ids may have at most {_LONGEST_ID} characters, all printable.")
+        raise Refusal(422, f"Each of ids may have at most {LONGEST_ID} characters, all printable.")
     return ids
 
 
-def _names(inputs: Inputs, form: str) -> tuple[str, ...]:
-    """Return the names of all numbers of a row."""
-    known = inputs.logit_names if inputs.kind == "network" else inputs.names
-    if known is None:
-        instead = "activations" if inputs.kind == "network" else "rows"
-        raise Refusal(422, f"This model knows no names of features: send {instead} instead of {form}.")
-    return (*(inputs.names or ()), *known) if inputs.kind == "network" else known
-
-
-def _check_list(value: Any, name: str, max_rows: int) -> None:
-    if not isinstance(value, list):
-        raise Refusal(422, f"{name} must be a list, got {_name(value)}.")
-    if len(value) > max_rows:
-        raise Refusal(
-            413, f"A batch may have at most {max_rows} rows, got {len(value)}: send several batches.", limit="rows"
-        )
-
-
-def _columns(inputs: Inputs) -> str:
-    if inputs.kind == "network":
-        features = "" if inputs.width is None else f"{inputs.width} features and "
-        return f"{features}{inputs.logits} logits"
-    return f"{inputs.width} features"
-
-
-def _name(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
-
-
-def _listed() -> str:
-    return ", ".join(_FORMS[:-1]) + f" or {_FORMS[-1]}"
-
-
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _short(name: str) -> str:
+    return name[:100]

@@ -9,73 +9,53 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from poscod._validation import check_number
 from poscod.decision import Decisions
-from poscod.estimator import POSCOD
 from poscod.exceptions import PoscodError
+from poscod.model import POSCOD
 from poscod.serve._arrow import write_stream
 from poscod.serve._decision_log import DecisionLog, Entry
 from poscod.serve._engine import Engine, Job
-from poscod.serve._lines import say
 from poscod.serve._metrics import Metrics, Sample
-from poscod.serve._model import Inputs, LoadedModel, ModelHolder, describe_rule
-from poscod.serve._plain import column, dumps, floats
-from poscod.serve._refusal import Refusal
-from poscod.serve._rows import Rows, first_gap, join, parse_rows
+from poscod.serve._model import LoadedModel, ModelHolder, rates
+from poscod.serve._rows import Batch, first_gap, join, rows_from_document
+from poscod.serve._say import Refusal, column, dumps, floats, plain, say
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
 from poscod.serve._watch import Watch
 
-__all__ = ["Question", "Service"]
-
+COSTS = {"alpha": "both", "tpr_min": "right"}
+"""Costs that `/v1/at` takes, and which ends of [0, 1] belong to them."""
 _CACHED_RULES = 16
+# What the service calls the arguments of the library.
+_NAMES = {"X": "the rows"}
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Question:
-    """A batch to decide on.
-
-    Parameters
-    ----------
-    loaded : LoadedModel
-        The model the request arrived under.
-    request_id : str
-    arrow : bool
-        Whether the answer is an Arrow stream instead of JSON.
-    rows : Rows or None
-        The rows, or None where the body is still to be read:
-    body : bytes
-    content_type : str
-    """
+    """A batch to decide on: the model it arrived under, its rows, its name, and whether the answer is an Arrow stream."""
 
     loaded: LoadedModel
+    rows: Batch
     request_id: str
     arrow: bool
-    rows: Rows | None = None
-    body: bytes = b""
-    content_type: str = ""
 
 
 class Service:
-    """Everything behind the routes.
-
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    settings : Settings
-    """
+    """Everything behind the routes."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self.settings = settings
         self.draining = False
-        self._rules: dict[tuple[str, float | None, float | None], tuple[POSCOD, dict[str, Any]]] = {}
+        self._rule = lru_cache(_CACHED_RULES)(_rule)
         self.holder = ModelHolder(path, settings.trusted, self._new_model)
         self.watch = Watch(self.holder.current, settings)
         self.log = None if settings.log is None else DecisionLog(open_sink(settings.log), settings.log_queue_rows)
@@ -84,120 +64,94 @@ class Service:
 
     def close(self) -> None:
         """Finish what was accepted, write the log, save the monitor."""
-        seconds = self.settings.shutdown_seconds
-        self.engine.close(seconds)
-        if self.log is not None:
-            self.log.close(seconds)
-        self.watch.close(seconds)
+        for part in (self.engine, self.log, self.watch):
+            if part is not None:
+                part.close(self.settings.shutdown_seconds)
 
-    def job(self, question: Question) -> Job:
-        """Return the job that answers a question."""
+    async def compute(self, function: Callable[[], Any], until: float) -> Any:
+        """Call a function in a compute thread."""
+        return await self.engine.compute(Job(lambda _: [function()], None), until)
+
+    async def decide(self, question: Question, until: float) -> bytes:
+        """Answer a question, together with others that wait."""
         rows = question.rows
-        if rows is None:
-            return Job(self._decide, question)
-        key = None if rows.layout is None else (question.loaded.sha256, rows.layout)
-        return Job(self._decide, question, len(rows), key)
+        key = None if rows.layout is None else (question.loaded.sha256, rows.named, rows.layout)
+        return await self.engine.compute(Job(self._decide, question, len(rows), key), until)
 
-    def rule_job(
-        self, loaded: LoadedModel, alpha: float | None, tpr_min: float | None, question: Question | None
-    ) -> Job:
-        """Return the job that answers what another cost would do."""
-
-        def run(_: Sequence[Job]) -> Sequence[bytes]:
-            model, rule = self._rule(loaded, alpha, tpr_min)
-            document = {**rule, "model": loaded.sha256}
-            if question is not None and question.rows is not None:
-                decided = _decide(model, loaded, [question.rows])
-                document["decisions"] = _columns(model, _named(decided, loaded.inputs))
-            return [dumps(document)]
-
-        return Job(run, None)
-
-    def _rule(self, loaded: LoadedModel, alpha: float | None, tpr_min: float | None) -> tuple[POSCOD, dict[str, Any]]:
-        key = (loaded.sha256, alpha, tpr_min)
-        found = self._rules.get(key)
-        if found is None:
-            try:
-                model = loaded.model.at(alpha=alpha, tpr_min=tpr_min)
-            except PoscodError as error:
-                raise Refusal(422, str(error)) from None
-            found = model, describe_rule(model)
-            while len(self._rules) >= _CACHED_RULES:
-                self._rules.pop(next(iter(self._rules)), None)
-            self._rules[key] = found
-        return found
+    def at(self, loaded: LoadedModel, document: dict[str, Any]) -> bytes:
+        """Say what the costs in a document would do, also to the rows in it."""
+        costs = {name: document.pop(name) for name in COSTS if document.get(name) is not None}
+        rows = {name: value for name, value in document.items() if name not in COSTS}
+        try:
+            for name, value in costs.items():
+                check_number(value, name, 0.0, 1.0, closed=COSTS[name])
+            model, answer = self._rule(loaded, **costs)
+        except PoscodError as error:
+            raise Refusal(422, error.told(_NAMES)) from None
+        if rows:
+            batch = rows_from_document(rows, model.schema_, self.settings.max_rows)
+            answer = {**answer, "decisions": _columns(model, _named(model, _decide(model, [batch])))}
+        return dumps({"model": loaded.sha256, **answer})
 
     def _decide(self, jobs: Sequence[Job]) -> Sequence[bytes]:
         """Answer questions of one layout in one call of the model."""
         questions: list[Question] = [job.payload for job in jobs]
         loaded = questions[0].loaded
-        batches = [
-            question.rows or parse_rows(question.body, question.content_type, loaded.inputs, self.settings.max_rows)
-            for question in questions
-        ]
-        decisions = _decide(loaded.model, loaded, batches)
-        now = time.time()
-        self.metrics.count(decisions, loaded.model.classes_)
-        self.metrics.joint.observe(len(decisions))
-        self.watch.put(now, decisions, loaded)
-        answers, entries, start = [], [], 0
-        for question, rows in zip(questions, batches, strict=True):
-            part = _named(decisions[start : start + len(rows)], loaded.inputs)
-            start += len(rows)
-            self.metrics.batch.observe(len(rows))
-            entries.append(Entry(now, question.request_id, rows.ids, part, loaded.sha256))
-            answers.append(_encode(question, rows, part))
-        if self.log is not None:
-            self.log.put(entries)
+        decisions = _decide(loaded.model, [question.rows for question in questions])
+        now, start, answers = time.time(), 0, []
+        self.watch.put(len(decisions), (now, decisions, loaded))
+        decisions = _named(loaded.model, decisions)
+        self.metrics.count(decisions)
+        for question in questions:
+            part = decisions[start : start + len(question.rows)]
+            start += len(part)
+            self.metrics.batch.observe(len(part))
+            answers.append(_encode(question, part))
+            if self.log is not None:
+                self.log.add(Entry(now, question.request_id, question.rows.ids, part, loaded.sha256))
         return answers
 
     def _new_model(self, loaded: LoadedModel) -> None:
-        self._rules = {}
-        self.watch.reset(loaded)
+        self._rule.cache_clear()
+        self.watch.put(0, loaded)
         say("model", sha256=loaded.sha256, file=loaded.card["file"])
 
     def _samples(self) -> Iterable[Sample]:
-        yield "poscod_model_info", "gauge", "The model in service", [({"sha256": self.holder.current.sha256}, 1.0)]
-        yield "poscod_model_reloads", "counter", "New models taken into service", [({}, float(self.holder.reloads))]
-        yield (
-            "poscod_model_reload_failures",
-            "counter",
-            "Model files that were refused",
-            [({}, float(self.holder.failures))],
-        )
-        yield (
-            "poscod_model_reload_failing",
-            "gauge",
-            "Whether the file on disk is refused",
-            [({}, float(self.holder.error is not None))],
-        )
-        log = self.log
+        holder, log = self.holder, self.log
+        yield "poscod_model_info", "gauge", "The model in service", [({"sha256": holder.current.sha256}, 1.0)]
         for name, kind, text, value in (
-            ("written", "counter", "Decisions written to the log", 0 if log is None else log.written),
-            ("dropped", "counter", "Decisions that the log lost", 0 if log is None else log.dropped),
-            ("failures", "counter", "Attempts to write the log that failed", 0 if log is None else log.failures),
-            ("waiting", "gauge", "Decisions that wait to be logged", 0 if log is None else log.waiting),
+            ("model_reloads", "counter", "New models taken into service", holder.reloads),
+            ("model_reload_failures", "counter", "Model files that were refused", holder.failures),
+            ("model_reload_failing", "gauge", "Whether the file on disk is refused", holder.error is not None),
+            ("log_written", "counter", "Decisions written to the log", log and log.written),
+            ("log_dropped", "counter", "Decisions that the log lost", log and log.dropped),
+            ("log_failures", "counter", "Attempts to write the log that failed", log and log.failures),
+            ("log_waiting", "gauge", "Decisions that wait to be logged", log and log.waiting),
         ):
-            yield f"poscod_log_{name}", kind, text, [({}, float(value))]
+            yield f"poscod_{name}", kind, text, [({}, float(value or 0))]
 
 
-def _decide(model: POSCOD, loaded: LoadedModel, batches: Sequence[Rows]) -> Decisions:
+def _rule(loaded: LoadedModel, **costs: float) -> tuple[POSCOD, dict[str, Any]]:
+    """Return a model at other costs, and what there is to say of its rule."""
+    model = loaded.model.at(**costs)
+    return model, plain({"rule": model.rule_.to_dict(), "calibration": rates(model)})
+
+
+def _decide(model: POSCOD, batches: Sequence[Batch]) -> Decisions:
+    schema = model.schema_
     try:
-        return model.decide(join(loaded.inputs, batches))
+        return model.decide(join(schema, batches))
     except (PoscodError, ValueError, TypeError, KeyError) as error:
-        sentence = str(error).strip().partition("\n")[0].partition(". ")[0][:300]  # some errors are essays
-        place = first_gap(batches[0], loaded.inputs) if len(batches) == 1 and "contains" in sentence else ""
-        told = f" ({place})" if place else ""
-        raise Refusal(422, f"The model refuses these rows: {sentence.rstrip('.')}{told}.") from None
+        told = error.told(_NAMES) if isinstance(error, PoscodError) else str(error)
+        sentence = told.strip().partition("\n")[0].partition(". ")[0][:300].rstrip(".")  # some errors are essays
+        place = first_gap(batches[0], schema) if len(batches) == 1 else ""
+        gap = f" (a value is missing or not finite: {place})" if place else ""
+        raise Refusal(422, f"The model refuses these rows: {sentence}{gap}.") from None
 
 
-def _named(decisions: Decisions, inputs: Inputs) -> Decisions:
+def _named(model: POSCOD, decisions: Decisions) -> Decisions:
     """Give the classes of a network their names, where they are known."""
-    if inputs.classes is None:
-        return decisions
-    names = np.empty(len(inputs.classes), dtype=object)
-    names[:] = inputs.classes
-    return dataclasses.replace(decisions, label=names[decisions.label])
+    return dataclasses.replace(decisions, label=model.schema_.labels(decisions.label))
 
 
 def _columns(model: POSCOD, decisions: Decisions) -> dict[str, list[Any]]:
@@ -206,21 +160,16 @@ def _columns(model: POSCOD, decisions: Decisions) -> dict[str, list[Any]]:
         "label": column(decisions.label),
         "accept": decisions.accept.tolist(),
         "reason": decisions.reason.tolist(),
-        "risk": floats(decisions.risk),
-        "log_ratio": floats(decisions.log_ratio),
-        "score": floats(decisions.score),
+        **{name: floats(getattr(decisions, name)) for name in ("risk", "log_ratio", "score")},
     }
 
 
-def _encode(question: Question, rows: Rows, decisions: Decisions) -> bytes:
-    model, sha256 = question.loaded.model, question.loaded.sha256
+def _encode(question: Question, decisions: Decisions) -> bytes:
+    model, sha256, names = question.loaded.model, question.loaded.sha256, question.rows.ids
     if not question.arrow:
-        document: dict[str, Any] = {"model": sha256, "n": len(decisions), "decisions": _columns(model, decisions)}
-        if rows.ids is not None:
-            document["ids"] = rows.ids
-        return dumps(document)
-    columns: dict[str, Any] = {} if rows.ids is None else {"id": rows.ids}
+        ids = {} if names is None else {"ids": names}
+        return dumps({"model": sha256, "n": len(decisions), "decisions": _columns(model, decisions), **ids})
+    columns: dict[str, Any] = {} if names is None else {"id": names}
     columns["prediction"] = decisions.predictions(model.reject_label)
-    for name in ("label", "accept", "reason", "risk", "log_ratio", "score"):
-        columns[name] = np.asarray(getattr(decisions, name))
+    columns |= {field.name: np.asarray(getattr(decisions, field.name)) for field in dataclasses.fields(decisions)}
     return write_stream(columns, {"model": sha256})

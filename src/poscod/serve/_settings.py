@@ -6,22 +6,32 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from poscod._validation import check_count, check_number
 from poscod.exceptions import InvalidInputError
-
-__all__ = ["DEFAULT_LOG", "Settings", "is_loopback", "read_tokens"]
 
 DEFAULT_LOG = "sqlite:///decisions.db"
 TOKEN_VARIABLE = "POSCOD_TOKEN"
 _SHORTEST_TOKEN = 16
 
 
+def _count(default: int, least: int = 1) -> Any:
+    """Return a field that holds a whole number."""
+    return field(default=default, metadata={"check": partial(check_count, minimum=least)})
+
+
+def _number(default: float, closed: str = "both", high: float = 1e9) -> Any:
+    """Return a field that holds a number from 0 to `high`, with the ends that `closed` names."""
+    return field(default=default, metadata={"check": partial(check_number, low=0.0, high=high, closed=closed)})
+
+
 @dataclass(frozen=True)
 class Settings:
-    """Limits and choices of a service.
+    """Limits and choices of a service; ``poscod serve`` has an option for each, with the words below as its help.
 
     Parameters
     ----------
@@ -30,7 +40,7 @@ class Settings:
     max_rows : int, default=10000
         Largest batch; larger ones get 413.
     max_in_flight : int, default=256
-        Requests to /v1 worked on at a time; further ones get 503 with Retry-After.
+        How many requests to /v1 are worked on at a time; further ones get 503 with Retry-After.
     request_seconds : float, default=10.0
         Longest time from a complete body to its answer; then 503 with Retry-After.
     body_seconds : float, default=10.0
@@ -42,7 +52,7 @@ class Settings:
     reload_seconds : float, default=2.0
         How often the model file is looked at; 0 never looks.
     trusted : tuple of str, default=()
-        Types of other libraries to trust in the model file, see `poscod.persist.load`.
+        Type of another library to trust in the model file; there may be several.
     tokens : tuple of str, default=()
         Bearer tokens; without any, everybody who reaches the port may ask.
     open_metrics : bool, default=True
@@ -52,13 +62,13 @@ class Settings:
     log_queue_rows : int, default=100000
         Decisions that may wait to be logged; further ones are dropped and counted.
     state_file : path, default=None
-        Where the monitor's state survives a restart; None keeps it in memory.
+        Where the monitor's state survives a restart; otherwise it is kept in memory.
     window : str, default="1h"
         Width of the monitor's windows, such as "15min", "1h" or "1d".
     ood_limit : float in [0, 1), default=0.1
-        OOD share above which the monitor raises a finding.
+        Share of OOD above which the monitor raises a finding.
     drain_seconds : float, default=0.5
-        After SIGTERM: how long new requests are still answered, each with ``Connection: close``, before the port closes.
+        After SIGTERM: how long new requests are still answered, and their connections closed, before the port closes.
     shutdown_seconds : float, default=30.0
         After that: how long running requests, and then the decision log, may take to finish.
 
@@ -70,34 +80,29 @@ class Settings:
     poscod.exceptions.InvalidInputError: max_rows must be a whole number >= 1, got 0.
     """
 
-    max_body_bytes: int = 16777216
-    max_rows: int = 10000
-    max_in_flight: int = 256
-    request_seconds: float = 10.0
-    body_seconds: float = 10.0
-    threads: int = 2
-    joint_rows: int = 512
-    reload_seconds: float = 2.0
+    max_body_bytes: int = _count(16777216)
+    max_rows: int = _count(10000)
+    max_in_flight: int = _count(256)
+    request_seconds: float = _number(10.0, closed="right")
+    body_seconds: float = _number(10.0, closed="right")
+    threads: int = _count(2)
+    joint_rows: int = _count(512, least=0)
+    reload_seconds: float = _number(2.0)
     trusted: tuple[str, ...] = ()
     tokens: tuple[str, ...] = field(default=(), repr=False)
     open_metrics: bool = True
     log: str | None = None
-    log_queue_rows: int = 100000
+    log_queue_rows: int = _count(100000)
     state_file: Path | None = None
     window: str = "1h"
-    ood_limit: float = 0.1
-    drain_seconds: float = 0.5
-    shutdown_seconds: float = 30.0
+    ood_limit: float = _number(0.1, closed="left", high=1.0)
+    drain_seconds: float = _number(0.5)
+    shutdown_seconds: float = _number(30.0)
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_rows", "max_in_flight", "threads", "log_queue_rows"):
-            check_count(getattr(self, name), name)
-        check_count(self.joint_rows, "joint_rows", 0)
-        for name in ("request_seconds", "body_seconds"):
-            check_number(getattr(self, name), name, 0.0, 1e9, closed="right")
-        for name in ("reload_seconds", "drain_seconds", "shutdown_seconds"):
-            check_number(getattr(self, name), name, 0.0, 1e9)
-        check_number(self.ood_limit, "ood_limit", 0.0, 1.0, closed="left")
+        for item in fields(self):
+            if "check" in item.metadata:
+                item.metadata["check"](getattr(self, item.name), item.name)
         for token in self.tokens:
             if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
                 # The token itself must not appear in any message.

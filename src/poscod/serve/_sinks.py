@@ -1,28 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Where decisions are logged: Parquet files in a folder, or a table of any database that SQLAlchemy knows.
 
-Convention: a sink has ``write(columns)``, ``tick()`` and ``close()``, is used by one thread, and raises whatever goes wrong: its
-caller retries. ``held`` counts rows that it has taken and not stored yet. Writing the same rows twice stores them once. `COLUMNS` lists what is logged; features are not among it.
+Convention: a sink is used by one thread and raises whatever goes wrong: its caller retries. It writes all rows or none, and the same rows
+twice only once. ``batch_rows`` are best written together, ``seconds`` is how long fewer may wait. `COLUMNS` lists what is logged; features are not among it.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from poscod._files import replacing
 from poscod._json import LARGEST
 from poscod._optional import require
 from poscod.exceptions import InvalidInputError
 
-__all__ = ["COLUMNS", "TABLE", "Columns", "ParquetSink", "Sink", "SqlSink", "open_sink"]
-
-Columns = dict[str, list[Any]]
+Rows = list[dict[str, Any]]
 COLUMNS: dict[str, str] = {
     "run": "random name of the process that decided",
     "number": "running number of the decision in that process",
@@ -39,98 +34,34 @@ COLUMNS: dict[str, str] = {
     "model": "SHA-256 of the model file",
 }
 TABLE = "poscod_decisions"
-ROTATE_ROWS, ROTATE_SECONDS = 100_000, 60.0
-
-
-class Sink(Protocol):
-    """What a decision log writes to."""
-
-    @property
-    def held(self) -> int:
-        """Rows taken and not stored yet."""
-
-    def write(self, columns: Columns) -> None:
-        """Take rows."""
-
-    def tick(self) -> None:
-        """Do what time asks for."""
-
-    def close(self) -> None:
-        """Store what is left and let go."""
 
 
 class ParquetSink:
-    """Parquet files in a folder; each appears as a whole.
+    """Parquet files in a folder, which is created where it does not exist; each file appears as a whole."""
 
-    Parameters
-    ----------
-    folder : Path
-        Created where it does not exist.
-    rotate_rows : int, default=100000
-        A file is written when so many rows have come together,
-    rotate_seconds : float, default=60.0
-        or when the oldest row has waited so long.
-    """
-
-    def __init__(self, folder: Path, rotate_rows: int = ROTATE_ROWS, rotate_seconds: float = ROTATE_SECONDS) -> None:
+    def __init__(self, folder: Path, batch_rows: int = 100_000, seconds: float = 60.0) -> None:
         self._pa = require("pyarrow", extra="serve", feature="Logging to Parquet")
         self._parquet = require("pyarrow.parquet", extra="serve", feature="Logging to Parquet")
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._rotate_rows, self._rotate_seconds = folder, rotate_rows, rotate_seconds
-        self._tables: list[Any] = []
-        self._since = 0.0
+        self._folder, self.batch_rows, self.seconds = folder, batch_rows, seconds
 
-    @property
-    def held(self) -> int:
-        """Rows that wait for their file."""
-        return sum(table.num_rows for table in self._tables)
-
-    def write(self, columns: Columns) -> None:
-        """Keep rows, and write a file if they are many."""
-        pa = self._pa
-        types = {"time": pa.timestamp("us", "UTC"), "id": pa.string()}
-        if not self._tables:
-            self._since = time.monotonic()
-        self._tables.append(pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()}))
-        if self.held >= self._rotate_rows:
-            self._flush_or_forget_last()
-
-    def _flush_or_forget_last(self) -> None:
-        try:
-            self._flush()
-        except Exception:
-            self._tables.pop()  # the caller brings these rows again
-            raise
-
-    def tick(self) -> None:
-        """Write a file if the oldest row has waited long enough."""
-        if self._tables and time.monotonic() - self._since >= self._rotate_seconds:
-            self._flush()
+    def write(self, rows: Rows) -> None:
+        """Write a file."""
+        types = {"time": self._pa.timestamp("us", "UTC"), "id": self._pa.string()}
+        columns = {name: self._pa.array([row[name] for row in rows], types.get(name)) for name in COLUMNS}
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
+        name = f"decisions-{stamp}-{rows[0]['run']}-{rows[0]['number']}.parquet"
+        with replacing(self._folder / name) as file:
+            self._parquet.write_table(self._pa.table(columns), file)
 
     def close(self) -> None:
-        """Write the last file."""
-        if self._tables:
-            self._flush()
-
-    def _flush(self) -> None:
-        table = self._pa.concat_tables(self._tables)
-        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-        name = f"decisions-{stamp}-{table['run'][0].as_py()}-{table['number'][0].as_py()}.parquet"
-        with replacing(self._folder / name) as file:
-            self._parquet.write_table(table, file)
-        self._tables = []
+        """Nothing is open."""
 
 
 class SqlSink:
-    """A table of a database; created where it is missing.
+    """A table of a database that SQLAlchemy knows by its URL; created where it is missing."""
 
-    Parameters
-    ----------
-    url : str
-        Database URL of SQLAlchemy.
-    """
-
-    held = 0
+    batch_rows, seconds = 5_000, 0.5
 
     def __init__(self, url: str) -> None:
         self._sql = require("sqlalchemy", extra="serve", feature="Logging to a database")
@@ -148,13 +79,17 @@ class SqlSink:
             raise InvalidInputError(
                 f"log must be a folder or a database URL such as sqlite:///decisions.db, got one that SQLAlchemy refuses ({text})."
             ) from None
-        self.shown = address.render_as_string(hide_password=True)
-        self.local = address.get_backend_name() == "sqlite"
-        self._table = self._describe()
+        self._table = self._describe(self._sql)
         self._ready = False
+        if (
+            address.get_backend_name() == "sqlite"
+        ):  # a file that cannot be opened now is a mistake; a server may come back
+            try:
+                self._prepare()
+            except Exception as error:
+                raise InvalidInputError(f"The log {address} cannot be opened ({str(error).splitlines()[0]}).") from None
 
-    def _describe(self) -> Any:
-        sql = self._sql
+    def _describe(self, sql: Any) -> Any:
         kinds = {
             "number": sql.BigInteger,
             "time": sql.DateTime(timezone=True),
@@ -165,29 +100,25 @@ class SqlSink:
             **dict.fromkeys(("run", "reason", "request_id", "model"), sql.String(64)),
             "id": sql.String(200),
         }
-        keys = ("run", "number")
         columns = [
-            sql.Column(
-                name, kinds[name], primary_key=name in keys, nullable=name == "id", comment=text, autoincrement=False
-            )
+            sql.Column(name, kinds[name], nullable=name == "id", comment=text, autoincrement=False)
             for name, text in COLUMNS.items()
         ]
-        return sql.Table(TABLE, sql.MetaData(), *columns)
+        return sql.Table(TABLE, sql.MetaData(), *columns, sql.PrimaryKeyConstraint("run", "number"))
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Create the table if it is missing."""
         self._table.metadata.create_all(self._engine)
         self._ready = True
 
-    def write(self, columns: Columns) -> None:
+    def write(self, rows: Rows) -> None:
         """Insert rows in one transaction."""
         if not self._ready:
-            self.prepare()
-        finite = {
-            name: [min(max(v, -LARGEST), LARGEST) for v in values] if name in ("risk", "log_ratio", "score") else values
-            for name, values in columns.items()
-        }
-        rows = [dict(zip(finite, values, strict=True)) for values in zip(*finite.values(), strict=True)]
+            self._prepare()
+        rows = [
+            row | {name: min(max(row[name], -LARGEST), LARGEST) for name in ("risk", "log_ratio", "score")}
+            for row in rows
+        ]
         try:
             with self._engine.begin() as connection:
                 connection.execute(self._table.insert(), rows)
@@ -198,37 +129,24 @@ class SqlSink:
                 if connection.execute(self._sql.select(self._table.c.row).where(first)).first() is None:
                     raise
 
-    def tick(self) -> None:
-        """Nothing waits here."""
-
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()
 
 
+Sink = ParquetSink | SqlSink
+
+
 def open_sink(target: str) -> Sink:
     """Return the sink for a folder or a database URL."""
     if "://" in target:
-        sink = SqlSink(target)
-        if sink.local:  # a file that cannot be opened now is a mistake; a server that is down may come back
-            try:
-                sink.prepare()
-            except Exception as error:
-                raise InvalidInputError(
-                    f"The log {sink.shown} cannot be opened ({str(error).splitlines()[0]})."
-                ) from None
-        return sink
+        return SqlSink(target)
     folder = Path(target)
     if folder.suffix == ".poscod" or (folder.exists() and not folder.is_dir()):
         raise InvalidInputError(
             f"log must be a folder or a database URL such as sqlite:///decisions.db, got '{target}'."
         )
-    sink_ = ParquetSink(folder)
+    sink = ParquetSink(folder)
     if not os.access(folder, os.W_OK):
         raise InvalidInputError(f"log must be a folder that can be written to, got '{target}'.")
-    return sink_
-
-
-def text_labels(labels: Any) -> list[str]:
-    """Return labels of any kind as texts."""
-    return [str(label) for label in np.asarray(labels).tolist()]
+    return sink

@@ -12,9 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import threading
 import time
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import fields
 from datetime import datetime, timezone
@@ -27,13 +25,11 @@ from poscod._files import replacing
 from poscod.decision import Decisions
 from poscod.exceptions import PoscodError
 from poscod.monitor import FINDINGS, Monitor, Reference
-from poscod.serve._lines import say, where
 from poscod.serve._metrics import Sample
 from poscod.serve._model import LoadedModel
-from poscod.serve._plain import plain
+from poscod.serve._say import plain, say, where
 from poscod.serve._settings import Settings
-
-__all__ = ["Watch"]
+from poscod.serve._worker import Worker
 
 # How long the thread waits for decisions, how often the summary is made anew and the state saved at most.
 _PATIENCE, _SUMMARY_SECONDS, _SAVE_SECONDS = 0.25, 1.0, 60.0
@@ -43,53 +39,21 @@ _SUMMARY_SHARE = 30.0
 _Counted = tuple[float, Decisions, LoadedModel]
 
 
-class Watch:
-    """Counts what a service decides.
-
-    Parameters
-    ----------
-    loaded : LoadedModel
-        The model in service.
-    settings : Settings
-    """
+class Watch(Worker["_Counted | LoadedModel"]):
+    """Counts what a service decides; a model in the queue says that from then on another one is watched."""
 
     def __init__(self, loaded: LoadedModel, settings: Settings) -> None:
         self._settings = settings
-        self._queue: deque[_Counted] = deque()
-        self._wake = threading.Condition()
-        self._waiting, self._closing = 0, False
-        self._next: LoadedModel | None = None
-        self.dropped = 0
+        self._summary_at = self._saved_at = time.monotonic()
+        self._pause, self._fresh = _SUMMARY_SECONDS, False
         self._begin(loaded)
         self._summarise()
-        self._thread = threading.Thread(target=self._work, name="poscod-monitor", daemon=True)
-        self._thread.start()
-
-    def put(self, now: float, decisions: Decisions, loaded: LoadedModel) -> None:
-        """Append decisions, or drop and count them; never waits."""
-        with self._wake:
-            if self._waiting + len(decisions) > self._settings.log_queue_rows:
-                self.dropped += len(decisions)
-                return
-            self._waiting += len(decisions)
-            self._queue.append((now, decisions, loaded))  # the thread looks by itself, for many requests at a time
-
-    def reset(self, loaded: LoadedModel) -> None:
-        """Begin anew for another model."""
-        with self._wake:
-            self._next = loaded
-            self._wake.notify()
+        rows = settings.log_queue_rows
+        super().__init__("poscod-monitor", max_rows=rows, batch_rows=rows, seconds=_PATIENCE)
 
     def document(self) -> dict[str, Any]:
         """Return the latest summary as plain JSON."""
         return {**self._document, "dropped": self.dropped}
-
-    def close(self, seconds: float) -> None:
-        """Count what waits, save the state and stop."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        self._thread.join(seconds)
 
     def samples(self) -> Iterable[Sample]:
         """Yield what Prometheus reads."""
@@ -100,10 +64,7 @@ class Watch:
         yield "poscod_finding", "gauge", "Whether a finding of the monitor is active", values
         if document["windows"]:
             last = document["windows"][-1]
-            shares = [
-                ({"bound": name}, last["pi"][key])
-                for name, key in (("low", "low"), ("estimate", "estimate"), ("high", "high"))
-            ]
+            shares = [({"bound": name}, last["pi"][name]) for name in ("low", "estimate", "high")]
             known = [(labels, float(value)) for labels, value in shares if value is not None]
             yield "poscod_ood_share", "gauge", "OOD share of the latest window, with its interval", known
             yield "poscod_window_decisions", "gauge", "Decisions in the latest window", [({}, float(last["n"]))]
@@ -111,39 +72,31 @@ class Watch:
                 share = float(last["accepted"] / last["n"])
                 yield "poscod_window_accepted_share", "gauge", "Share accepted in the latest window", [({}, share)]
 
-    def _work(self) -> None:
-        summary_at = saved_at = time.monotonic()
-        pause = _SUMMARY_SECONDS
-        fresh = False
-        while True:
+    def handle(self, items: list[_Counted | LoadedModel]) -> bool:
+        """Count decisions; now and then make a summary and save the state."""
+        taken = [item for item in items if isinstance(item, tuple)]
+        upcoming = [item for item in items if isinstance(item, LoadedModel)]
+        try:
+            rest = self._count(taken)
+            self._fresh |= len(rest) < len(taken)
+            if upcoming:
+                self._save(self._settings.state_file)
+                self._begin(upcoming[-1])
+                rest = self._count(rest)  # the new model has decided before the monitor knew of it
+                self._fresh = True
             with self._wake:
-                if self._next is None and not self._closing:
-                    self._wake.wait(_PATIENCE)
-                taken = list(self._queue)
-                self._queue.clear()
-                self._waiting = 0
-                upcoming, self._next, closing = self._next, None, self._closing
-            try:
-                rest = self._count(taken)
-                fresh |= len(rest) < len(taken)
-                if upcoming is not None:
-                    self._save(self._settings.state_file)
-                    self._begin(upcoming)
-                    rest = self._count(rest)  # the new model has decided before the monitor knew of it
-                    fresh = True
                 self.dropped += sum(len(decisions) for _, decisions, _ in rest)
-                now = time.monotonic()
-                if fresh and (closing or upcoming is not None or now - summary_at >= pause):
-                    self._summarise()
-                    summary_at, fresh = time.monotonic(), False
-                    pause = max(_SUMMARY_SECONDS, _SUMMARY_SHARE * (summary_at - now))
-                if closing or now - saved_at >= _SAVE_SECONDS:
-                    self._save(self._settings.state_file)
-                    saved_at = now
-            except Exception as error:  # a monitor that fails must not end the service, nor its own thread
-                say("monitor-fault", error=where(error))
-            if closing:
-                return
+            now = time.monotonic()
+            if self._fresh and (self.closing or upcoming or now - self._summary_at >= self._pause):
+                self._summarise()
+                self._summary_at, self._fresh = time.monotonic(), False
+                self._pause = max(_SUMMARY_SECONDS, _SUMMARY_SHARE * (self._summary_at - now))
+            if self.closing or now - self._saved_at >= _SAVE_SECONDS:
+                self._save(self._settings.state_file)
+                self._saved_at = now
+        except Exception as error:  # a monitor that fails must not end the service, nor its own thread
+            say("monitor-fault", error=where(error))
+        return True
 
     def _count(self, taken: list[_Counted]) -> list[_Counted]:
         """Count decisions of the model that is watched; return the others."""
@@ -165,13 +118,10 @@ class Watch:
         if state is not None:
             archive = _archive(state, self._sha256)
             for path in (state, archive):
-                if not path.exists():
-                    continue
-                if self._restore(path):
+                if path.exists() and self._restore(path, state):
                     if path == archive:
                         _rename(archive, state)
                     return
-                _set_aside(path, state, self._sha256)
         try:
             # The date of the file, not of today: calibration ages with it, and states of several processes can be merged.
             reference = Reference.from_model(loaded.model, created=loaded.card["written_at"][:10])
@@ -181,32 +131,32 @@ class Watch:
             return
         self._monitor = Monitor(reference, window=self._settings.window, ood_limit=self._settings.ood_limit)
 
-    def _restore(self, path: Path) -> bool:
+    def _restore(self, path: Path, state: Path) -> bool:
+        """Take up a saved state; one that is not taken up is renamed, so that nothing overwrites it."""
+        numbered = (state.with_name(f"{state.stem}-unused-{i}{state.suffix}") for i in itertools.count(1))
+        names: Iterable[Path] = numbered
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            if data["sha256"] != self._sha256:
-                return False
-            monitor = Monitor.from_state(data["monitor"], Reference.from_dict(data["reference"]))
+            if data["sha256"] == self._sha256:
+                monitor = Monitor.from_state(data["monitor"], Reference.from_dict(data["reference"]))
+                if (monitor.window, monitor.ood_limit) == (self._settings.window, self._settings.ood_limit):
+                    self._monitor = monitor
+                    return True
+                say("monitor-state", sentence=f"{path} was counted with another window or limit and is not used.")
+            elif re.fullmatch("[0-9a-f]{64}", data["sha256"]):
+                names = itertools.chain([_archive(state, data["sha256"])], numbered)
         except (PoscodError, OSError, ValueError, KeyError, TypeError) as error:
             say("monitor-state", sentence=f"{path} cannot be read and is not used ({type(error).__name__}).")
-            return False
-        if (monitor.window, monitor.ood_limit) != (self._settings.window, self._settings.ood_limit):
-            say("monitor-state", sentence=f"{path} was counted with another window or limit and is not used.")
-            return False
-        self._monitor = monitor
-        return True
+        _rename(path, next(name for name in names if not name.exists()))
+        return False
 
     def _save(self, path: Path | None) -> None:
         if path is None or self._monitor is None:
             return
-        state = {
-            "sha256": self._sha256,
-            "reference": self._monitor.reference.to_dict(),
-            "monitor": self._monitor.state(),
-        }
+        reference, monitor = self._monitor.reference.to_dict(), self._monitor.state()
         try:
             with replacing(path) as file:
-                file.write(json.dumps(state).encode())
+                file.write(json.dumps({"sha256": self._sha256, "reference": reference, "monitor": monitor}).encode())
         except OSError as error:
             say("monitor-state", sentence=f"{path} cannot be written ({error.strerror}).")
 
@@ -219,18 +169,6 @@ class Watch:
 def _archive(state: Path, sha256: str) -> Path:
     """Return where the state of a model that is not in service lies."""
     return state.with_name(f"{state.stem}-{sha256[:12]}{state.suffix}")
-
-
-def _set_aside(path: Path, state: Path, sha256: str) -> None:
-    """Rename a state that is not taken up, so that nothing overwrites it."""
-    try:
-        owner = json.loads(path.read_text(encoding="utf-8"))["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
-        owner = None
-    known = isinstance(owner, str) and re.fullmatch("[0-9a-f]{64}", owner) and owner != sha256
-    numbered = (state.with_name(f"{state.stem}-unused-{i}{state.suffix}") for i in itertools.count(1))
-    names = itertools.chain([_archive(state, str(owner))] if known else [], numbered)
-    _rename(path, next(name for name in names if not name.exists()))
 
 
 def _rename(path: Path, target: Path) -> None:

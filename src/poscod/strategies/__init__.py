@@ -4,8 +4,8 @@
 from poscod.decision import rejection_score
 from poscod.strategies._curves import Curve, plugin_curve, tuned_curve
 from poscod.strategies._curves import tuned_areas as tuned_areas
-from poscod.strategies._family import STRATEGIES
-from poscod.strategies._scores import linear, product, sirc, sirc_parameters
+from poscod.strategies._family import STRATEGIES, linear, product, sirc
+from poscod.strategies._family import sirc_parameters as sirc_parameters
 
 __all__ = [
     "STRATEGIES",
@@ -15,6 +15,5 @@ __all__ = [
     "product",
     "rejection_score",
     "sirc",
-    "sirc_parameters",
     "tuned_curve",
 ]

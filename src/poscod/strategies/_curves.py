@@ -20,7 +20,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from poscod._validation import Floats, check_choice, check_number, check_vector
 from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
-from poscod.metrics import Counts, ScodCurve, rank, required, scod_curve_of
+from poscod.metrics import Counts, rank, required
 from poscod.strategies._family import STRATEGIES, Pair, Setting, Strategy
 
 _BLOCK = 16  # settings per task: long enough to hide the hand-over, short enough to keep all cores busy to the end
@@ -68,12 +68,18 @@ class Curve:
 Indices = NDArray[np.intp]
 
 
-class _Rows(NamedTuple):
-    """Checked input of a curve."""
+class _Sample(NamedTuple):
+    """Checked rows, prepared for one strategy."""
 
+    family: Strategy
     id_: Pair
     loss: Floats
     ood: Pair
+
+    def counts(self, setting: Setting) -> Counts:
+        """Score, sort and count at one setting."""
+        score_id, score_ood = (self.family.combine(pair, **setting) for pair in (self.id_, self.ood))
+        return rank(score_id, score_ood, order_ood=False).counts(self.loss)
 
 
 def plugin_curve(
@@ -117,19 +123,16 @@ def plugin_curve(
     >>> round(curve.area, 6)
     0.185625
     """
-    family = check_choice(strategy, "strategy", STRATEGIES)
-    rows = _check_rows(s1_id, s2_id, loss_id, s1_ood, s2_ood)
+    sample = _sample(strategy, s1_id, s2_id, loss_id, s1_ood, s2_ood)
     alpha = check_number(alpha, "alpha", 0.0, 1.0)
     targets = _check_targets(tpr)
-    floors = required(1.0, targets)
-    reference = rows.id_.s2 if s2_reference is None else check_vector(s2_reference, "s2_reference")
-    settings = tuple(family.plugin(reference, alpha, float(t)) for t in targets)
-    prepared = _prepare(family, rows)
+    reference = sample.id_.s2 if s2_reference is None else check_vector(s2_reference, "s2_reference")
+    settings = tuple(sample.family.plugin(reference, alpha, float(t)) for t in targets)
     result = _Points(targets, alpha)
     for setting, of in _groups(settings):  # a strategy whose setting does not depend on t is sorted once
-        curve = _curve_at(family, setting, prepared)
-        result.take(of, curve, _first_reaching(curve.tpr, floors[of]))
-    on_measured = family.needs_reference and s2_reference is None
+        counts = sample.counts(setting)
+        result.take(of, counts, _first_reaching(counts, required(1.0, targets[of])))
+    on_measured = sample.family.needs_reference and s2_reference is None
     return result.curve("plug-in (a, b from the measured rows)" if on_measured else "plug-in", settings)
 
 
@@ -187,28 +190,29 @@ def tuned_curve(
     >>> round(curve.area, 6), curve.kind
     (0.185625, 'tuned in-sample (bound)')
     """
-    family = check_choice(strategy, "strategy", STRATEGIES)
-    rows = _check_rows(s1_id, s2_id, loss_id, s1_ood, s2_ood)
+    measured = _sample(strategy, s1_id, s2_id, loss_id, s1_ood, s2_ood)
     alpha = check_number(alpha, "alpha", 0.0, 1.0)
     targets = _check_targets(tpr)
-    tuning = rows if tune is None else _check_tune(tune)
-    settings = check_choice(grid, "grid", family.grids)(tuning.id_.s2)
-    # The reference compares with np.linspace(0, 1, 101), of which some values exceed their decimals by one rounding.
-    floors = targets if grid == "reference" else required(1.0, targets)
-    measured, tuned = _prepare(family, rows), _prepare(family, tuning)
-    winner = _sweep(family, settings, tuned, (alpha,), floors, n_jobs)[1][0]
+    if tune is not None and len(tune) != 5:
+        raise InvalidInputError(
+            f"tune must hold the five arrays s1_id, s2_id, loss_id, s1_ood, s2_ood of the tuning rows, got {len(tune)}."
+        )
+    tuned = measured if tune is None else _sample(strategy, *tune)
+    settings = check_choice(grid, "grid", tuned.family.grids)(tuned.id_.s2)
+    floors = _floors(targets, grid)
+    winner = _sweep(tuned, settings, (alpha,), floors, n_jobs)[1][0]
     result = _Points(targets, alpha)
     for index in np.unique(winner):
         of = np.flatnonzero(winner == index)
-        curve = _curve_at(family, settings[index], tuned)
-        best = _best_from(curve.risk(alpha), _first_reaching(curve.tpr, floors[of]))
+        counts = tuned.counts(settings[index])
+        risk = counts.scod_risk(alpha)
+        starts = _first_reaching(counts, floors[of])
+        best = np.array([start + int(np.argmin(risk[start:])) for start in starts], dtype=np.intp)
+        thresholds = counts.threshold[best]
         if tune is not None:
-            thresholds = curve.threshold[best]
-            curve = _curve_at(family, settings[index], measured)
-            best = np.searchsorted(curve.threshold, thresholds, side="right") - 1
-            result.take(of, curve, best, thresholds)
-        else:
-            result.take(of, curve, best)
+            counts = measured.counts(settings[index])
+            best = np.searchsorted(counts.threshold, thresholds, side="right") - 1
+        result.take(of, counts, best, thresholds)
     kind = "tuned in-sample (bound)" if tune is None else "tuned on a separate split"
     return result.curve(kind, tuple(settings[i] for i in winner))
 
@@ -227,29 +231,8 @@ def tuned_areas(
 ) -> Floats:
     """Return the areas of the curves that `tuned_curve` tunes in-sample, for several relative costs at the price of one.
 
-    Parameters
-    ----------
-    strategy : {"linear", "product", "sirc"}
-    s1_id, s2_id : array-like of shape (m,)
-        Two uncertainties of the ID rows.
-    loss_id : array-like of shape (m,)
-        Loss of the classifier on the ID rows.
-    s1_ood, s2_ood : array-like of shape (n,)
-        The same uncertainties of the OOD rows.
-    alphas : array-like of shape (k,)
-        Relative costs in [0, 1].
-    grid : {"paper", "reference"}, default="paper"
-    s2_reference : array-like, default=None
-        Second score of ID rows around whose heuristic setting the grid of SIRC lies, as in `plugin_curve`; None takes s2_id.
-
-    Returns
-    -------
-    area : ndarray of shape (k,)
-        ``tuned_curve(..., alpha=a).area`` for each a: a bound, tuned on the rows it is measured on.
-
-    Notes
-    -----
-    The order of the rows at one setting does not depend on alpha, so every setting is sorted once for all costs.
+    The order of the rows at one setting does not depend on alpha, so every setting is sorted once for all costs. The grid of SIRC lies
+    around the heuristic setting of s2_reference, as in `plugin_curve`.
 
     Examples
     --------
@@ -257,14 +240,12 @@ def tuned_areas(
     >>> tuned_areas("linear", *arrays, alphas=[0.25, 0.5]).round(6)
     array([0.185625, 0.12375 ])
     """
-    family = check_choice(strategy, "strategy", STRATEGIES)
-    rows = _check_rows(s1_id, s2_id, loss_id, s1_ood, s2_ood)
+    sample = _sample(strategy, s1_id, s2_id, loss_id, s1_ood, s2_ood)
     costs = tuple(check_number(a, "alphas", 0.0, 1.0) for a in alphas)
-    reference = rows.id_.s2 if s2_reference is None else check_vector(s2_reference, "s2_reference")
-    settings = check_choice(grid, "grid", family.grids)(reference)
+    reference = sample.id_.s2 if s2_reference is None else check_vector(s2_reference, "s2_reference")
+    settings = check_choice(grid, "grid", sample.family.grids)(reference)
     targets = _check_targets(None)
-    floors = targets if grid == "reference" else required(1.0, targets)
-    risk, _ = _sweep(family, settings, _prepare(family, rows), costs, floors, None)
+    risk, _ = _sweep(sample, settings, costs, _floors(targets, grid), None)
     risk[:, targets == 0.0] = 0.0
     return np.asarray((risk[:, 1:] + risk[:, :-1]) @ np.diff(targets) / 2.0)
 
@@ -277,9 +258,10 @@ class _Points:
         self.risk, self.tpr = np.zeros(len(targets)), np.zeros(len(targets))
         self.threshold = np.full(len(targets), np.nan)
 
-    def take(self, of: Indices, curve: ScodCurve, index: Indices, thresholds: Floats | None = None) -> None:
-        """Read the curve at the given positions for some targets; position -1 accepts nothing."""
-        some = (index >= 0) & (curve.tpr[index] > 0)
+    def take(self, of: Indices, counts: Counts, index: Indices, thresholds: Floats | None = None) -> None:
+        """Read the counts at the given positions for some targets; position -1 accepts nothing."""
+        tpr, risk = counts.tpr[index], counts.scod_risk(self.alpha)[index]
+        some = (index >= 0) & (tpr > 0)
         nonzero = self.targets[of] > 0
         if (nonzero & ~some).any():
             warnings.warn(
@@ -288,28 +270,28 @@ class _Points:
                 UndefinedMetricWarning,
                 stacklevel=3,
             )
-        self.risk[of] = np.where(nonzero, np.where(some, curve.risk(self.alpha)[index], np.nan), 0.0)
-        self.tpr[of] = np.where(nonzero & some, curve.tpr[index], 0.0)
-        self.threshold[of] = np.where(nonzero, curve.threshold[index] if thresholds is None else thresholds, np.nan)
+        self.risk[of] = np.where(nonzero, np.where(some, risk, np.nan), 0.0)
+        self.tpr[of] = np.where(nonzero & some, tpr, 0.0)
+        self.threshold[of] = np.where(nonzero, counts.threshold[index] if thresholds is None else thresholds, np.nan)
 
     def curve(self, kind: str, settings: tuple[Setting, ...]) -> Curve:
         return Curve(self.targets, self.risk, kind, self.threshold, settings, self.tpr)
 
 
 def _sweep(
-    family: Strategy,
-    settings: list[Setting],
-    rows: _Rows,
-    alphas: tuple[float, ...],
-    floors: Floats,
-    n_jobs: int | None,
+    sample: _Sample, settings: list[Setting], alphas: tuple[float, ...], floors: Floats, n_jobs: int | None
 ) -> tuple[Floats, Indices]:
     """Return for each cost and target the smallest risk and the setting that has it, the first one at a tie."""
-    lossy = np.flatnonzero(rows.loss)
+
+    def minima(setting: Setting) -> Floats:
+        """Minimum over thresholds with TPR >= floor: one minimum per stretch between floors, then a short accumulation."""
+        counts = sample.counts(setting)
+        starts = _first_reaching(counts, floors)
+        stretches = np.array([np.minimum.reduceat(counts.scod_risk(alpha), starts) for alpha in alphas])
+        return np.minimum.accumulate(stretches[:, ::-1], axis=1)[:, ::-1]
 
     def block(start: int) -> tuple[Floats, Indices]:
-        part = settings[start : start + _BLOCK]
-        risk = np.array([_minima(family, setting, rows, lossy, alphas, floors) for setting in part])
+        risk = np.array([minima(setting) for setting in settings[start : start + _BLOCK]])
         return risk.min(axis=0), risk.argmin(axis=0) + start
 
     blocks = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(block)(s) for s in range(0, len(settings), _BLOCK))
@@ -318,56 +300,14 @@ def _sweep(
     return np.take_along_axis(risks, best, axis=0)[0], np.take_along_axis(indices, best, axis=0)[0]
 
 
-def _prepare(family: Strategy, rows: _Rows) -> _Rows:
-    return _Rows(family.prepare(rows.id_), rows.loss, family.prepare(rows.ood))
-
-
-def _counts_at(family: Strategy, setting: Setting, rows: _Rows) -> Counts:
-    """Score, sort and count at one setting."""
-    score_id, score_ood = family.combine(rows.id_, **setting), family.combine(rows.ood, **setting)
-    return rank(score_id, score_ood, order_ood=False).counts(rows.loss)
-
-
-def _curve_at(family: Strategy, setting: Setting, rows: _Rows) -> ScodCurve:
-    return scod_curve_of(_counts_at(family, setting, rows))
-
-
-def _minima(
-    family: Strategy, setting: Setting, rows: _Rows, lossy: Indices, alphas: tuple[float, ...], floors: Floats
-) -> Floats:
-    """Minimum risk over thresholds with TPR >= floor, for each cost and floor, at one setting.
-
-    A threshold between two ID scores accepts more OOD rows than the lower one and no other ID row: only ID scores can be
-    best, so the OOD rows need no place in the order of thresholds. Suffix minima are needed at the floors only: one minimum per
-    stretch between two floors, then a short accumulation.
-    """
-    score_id = family.combine(rows.id_, **setting)
-    ordered = np.sort(score_id)
-    m, n = len(ordered), len(rows.ood.s1)
-    counts = np.bincount(np.searchsorted(ordered, score_id[lossy]), rows.loss[lossy], minlength=m)
-    loss: Floats = np.cumsum(counts, dtype=np.float64)
-    n_id = np.arange(1, m + 1)
-    n_ood = np.searchsorted(np.sort(family.combine(rows.ood, **setting)), ordered, side="right")
-    is_end = ordered[1:] != ordered[:-1]
-    if not is_end.all():
-        last = np.flatnonzero(np.append(is_end, True))
-        ordered, loss, n_id, n_ood = ordered[last], loss[last], n_id[last], n_ood[last]
-    counted = Counts(ordered, n_id, n_ood, loss, float(m), float(n), 0.0)
-    starts = _first_reaching(counted.tpr, floors)
-    minima = np.empty((len(alphas), len(floors)))
-    for i, alpha in enumerate(alphas):
-        stretches = np.minimum.reduceat(counted.scod_risk(alpha), starts)
-        minima[i] = np.minimum.accumulate(stretches[::-1])[::-1]
-    return minima
-
-
-def _best_from(risk: Floats, starts: Indices) -> Indices:
-    return np.array([start + int(np.argmin(risk[start:])) for start in starts], dtype=np.intp)
-
-
-def _first_reaching(tpr: Floats, floors: Floats) -> Indices:
+def _first_reaching(counts: Counts, floors: Floats) -> Indices:
     """Position of the smallest threshold with TPR >= floor, and TPR > 0."""
-    return np.searchsorted(tpr, np.maximum(floors, np.nextafter(0.0, 1.0)))
+    return np.searchsorted(counts.tpr, np.maximum(floors, np.nextafter(0.0, 1.0)))
+
+
+def _floors(targets: Floats, grid: str) -> Floats:
+    # The reference compares with np.linspace(0, 1, 101), of which some values exceed their decimals by one rounding.
+    return targets if grid == "reference" else np.asarray(required(1.0, targets))
 
 
 def _groups(settings: tuple[Setting, ...]) -> Iterator[tuple[Setting, Indices]]:
@@ -377,25 +317,20 @@ def _groups(settings: tuple[Setting, ...]) -> Iterator[tuple[Setting, Indices]]:
         yield dict(key), np.array([i for i, other in enumerate(keys) if other == key], dtype=np.intp)
 
 
-def _check_rows(s1_id: Any, s2_id: Any, loss_id: Any, s1_ood: Any, s2_ood: Any) -> _Rows:
+def _sample(strategy: str, s1_id: Any, s2_id: Any, loss_id: Any, s1_ood: Any, s2_ood: Any) -> _Sample:
+    """Check a strategy and its rows."""
+    family = check_choice(strategy, "strategy", STRATEGIES)
     s1_id = check_vector(s1_id, "s1_id", allow_inf=False)
     s1_ood = check_vector(s1_ood, "s1_ood", allow_inf=False)
     m, n = len(s1_id), len(s1_ood)
     if m == 0 or n == 0:
         raise InvalidInputError(f"A curve needs at least one ID and one OOD row, got {m} and {n}.")
-    return _Rows(
-        Pair(s1_id, check_vector(s2_id, "s2_id", n=m, like="s1_id")),
+    return _Sample(
+        family,
+        family.prepare(Pair(s1_id, check_vector(s2_id, "s2_id", n=m, like="s1_id"))),
         check_vector(loss_id, "loss_id", n=m, like="s1_id", allow_inf=False, minimum=0.0),
-        Pair(s1_ood, check_vector(s2_ood, "s2_ood", n=n, like="s1_ood")),
+        family.prepare(Pair(s1_ood, check_vector(s2_ood, "s2_ood", n=n, like="s1_ood"))),
     )
-
-
-def _check_tune(tune: Any) -> _Rows:
-    if len(tune) != 5:
-        raise InvalidInputError(
-            f"tune must hold the five arrays s1_id, s2_id, loss_id, s1_ood, s2_ood of the tuning rows, got {len(tune)}."
-        )
-    return _check_rows(*tune)
 
 
 def _check_targets(tpr: Any) -> Floats:

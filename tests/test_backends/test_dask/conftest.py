@@ -1,41 +1,19 @@
-"""A client that computes at once in this process, a real cluster of two processes, and a hard limit of time."""
+"""Passes that run at once in this thread, a real cluster of two processes, and a hard limit of time."""
 
 from __future__ import annotations
 
 import signal
-from types import SimpleNamespace
 
 import dask
 import numpy as np
 import pytest
 
-from poscod.backends.dask import Cluster
 
-
-class InlineClient:
-    """The part of `distributed.Client` that `Cluster` uses, computing at once: for many small fits."""
-
-    def compute(self, collections, retries=0):
-        values = dask.compute(*collections, scheduler="sync", optimize_graph=False)
-        return [
-            SimpleNamespace(status="finished", value=value, add_done_callback=lambda call: call(None))
-            for value in values
-        ]
-
-    def persist(self, collections, retries=0):
-        return dask.persist(*collections, scheduler="sync")
-
-    def gather(self, futures):
-        return [future.value for future in futures]
-
-    def cancel(self, futures, force=False):
-        pass
-
-
-@pytest.fixture(scope="session")
-def inline():
-    with Cluster(InlineClient()) as cluster:
-        yield cluster
+@pytest.fixture(autouse=True)
+def at_once():
+    """Compute in this thread, unless a test makes a client the current one."""
+    with dask.config.set(scheduler="sync"):
+        yield
 
 
 @pytest.fixture(scope="session")

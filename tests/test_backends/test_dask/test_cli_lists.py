@@ -14,7 +14,8 @@ import pytest
 from scipy.special import softmax
 
 from poscod import POSCOD
-from poscod.cli import _engine, _fit, main
+from poscod.backends.dask import Passes
+from poscod.cli import _fit, main
 from poscod.ratio import CorrectedSigmoid
 
 pytestmark = [
@@ -62,18 +63,17 @@ def folder(tmp_path_factory, world):
 
 
 @pytest.fixture
-def engine(inline, monkeypatch):
+def engine(monkeypatch):
     for command in ("fit", "predict", "evaluate"):
-        monkeypatch.setattr(f"poscod.cli._{command}.open_cluster", lambda *_: nullcontext(inline))
+        monkeypatch.setattr(f"poscod.cli._{command}.open_cluster", lambda *_: nullcontext(Passes()))
     return ["--engine", "dask"]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_lists_are_read_as_in_this_process(folder, engine, capsys, mode, tmp_path, monkeypatch):
     quick = functools.partial(CorrectedSigmoid, ood_prior=0.3, max_iter=4)
-    monkeypatch.setitem(_fit.RATIOS, "linear", lambda: quick("paper"))
-    monkeypatch.setattr(_engine, "CorrectedSigmoid", quick)
-    words = [*MODES[mode], "--target", "label", "--id", "key", "--ratio", "linear", "--quiet", "--tpr-min", "0.9"]
+    monkeypatch.setitem(_fit.RATIOS, "paper", lambda: quick("paper"))
+    words = [*MODES[mode], "--target", "label", "--row-id", "key", "--ratio", "paper", "--quiet", "--tpr-min", "0.9"]
     models = []
     for name, suffix, extra in (("one", ".parquet", []), ("many", "", engine)):
         target = tmp_path / f"{name}.poscod"
@@ -83,8 +83,8 @@ def test_lists_are_read_as_in_this_process(folder, engine, capsys, mode, tmp_pat
     one, many = models
     assert many.threshold_ == pytest.approx(one.threshold_, rel=1e-8)
     np.testing.assert_allclose(many.ratio_.model_.theta, one.ratio_.model_.theta, rtol=1e-8, atol=1e-8)
-    assert many.columns_ == one.columns_
-    assert many.columns_["n_features"] == (5 if mode == "probabilities" else 4)
+    assert many.schema_ == one.schema_
+    assert many.schema_.n_features == (5 if mode == "probabilities" else 4)
     capsys.readouterr()
     documents = []
     for suffix, extra in ((".parquet", []), ("", engine)):
@@ -117,7 +117,7 @@ def test_lists_are_read_as_in_this_process(folder, engine, capsys, mode, tmp_pat
 )  # fmt: skip
 def test_what_is_no_list_of_numbers_is_refused_in_a_sentence(folder, engine, capsys, words, sentence, tmp_path):
     fit = ["fit", f"{folder}/labelled", f"{folder}/traffic", "--target", "label", "--logits", "logits", *words]
-    assert main([*fit, "--ratio", "linear", *engine, "-o", str(tmp_path / "x.poscod")]) == 2
+    assert main([*fit, "--ratio", "paper", *engine, "-o", str(tmp_path / "x.poscod")]) == 2
     assert re.search(sentence, capsys.readouterr().err)
 
 
@@ -129,4 +129,4 @@ def test_other_tables_are_refused_in_a_sentence(folder, engine, capsys, tmp_path
     empty = pq.read_table(folder / "labelled.parquet").slice(0, 0)
     pq.write_table(empty, tmp_path / "none.parquet")
     assert main(["fit", f"{folder}/labelled", str(tmp_path / "none.parquet"), "--logits", "logits", *words]) == 2
-    assert "none.parquet has no rows: it needs at least one" in capsys.readouterr().err
+    assert "none.parquet must have at least one row, got none" in capsys.readouterr().err

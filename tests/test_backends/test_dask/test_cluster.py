@@ -1,10 +1,11 @@
-"""A real cluster of two processes on 127.0.0.1: who starts and closes it, what is shown, and what a killed worker does."""
+"""A real cluster of two processes on 127.0.0.1: what a killed worker, an interrupt and too little memory do."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+import tracemalloc
 
 import dask.array as da
 import numpy as np
@@ -16,7 +17,9 @@ from sklearn.linear_model import LogisticRegression
 
 from poscod import POSCOD
 from poscod.backends import dask as backend
-from poscod.exceptions import InvalidInputError
+from poscod.backends.dask import _fit, _passes
+from poscod.backends.dask._passes import Passes
+from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.ratio import CorrectedSigmoid
 
 pytestmark = pytest.mark.usefixtures("time_limit")
@@ -42,17 +45,9 @@ class Killer:
 
     def __call__(self, what, done, total):
         self.seen += what == self.what
-        if self.killed is None and what == self.what and self.seen > self.after and done < total:
+        if self.killed is None and what == self.what and self.seen > self.after and 0 < done < total:
             self.killed = self.client.run(os.getpid, nanny=False)
             os.kill(min(self.killed.values()), signal.SIGKILL)
-
-
-def open_ports(pid):
-    """Return the only address on which a process listens, or all of them where it is not one."""
-    import psutil
-
-    found = {c.laddr.ip for c in psutil.Process(pid).net_connections("inet") if c.status == "LISTEN"}
-    return found.pop() if len(found) == 1 else str(sorted(found))
 
 
 @pytest.fixture(scope="module")
@@ -72,22 +67,22 @@ def case(world):
 def test_a_worker_killed_while_fitting_changes_nothing(client, case):
     X, y, U, model = case
     killer = Killer(client, "likelihood", after=1)
-    with backend.Cluster(client, progress=killer) as cluster:
-        found = backend.fit(model, lazily(X, 300), y, lazily(U, 100), cluster=cluster, keep_rows=50)
+    with client.as_current():
+        found = backend.fit(model, lazily(X, 300), y, lazily(U, 100), progress=killer)
     assert killer.killed is not None
     assert min(killer.killed.values()) not in client.run(os.getpid, nanny=False).values()
     expected = model.fit(X, y, X_unlabeled=U)
     np.testing.assert_allclose(found.ratio_.model_.theta, expected.ratio_.model_.theta, rtol=1e-8)
     assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
-    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-8)
+    assert found.scorer_.temperature == pytest.approx(expected.scorer_.temperature, rel=1e-8)
 
 
 def test_a_worker_killed_while_deciding_loses_and_doubles_no_row(client, case, tmp_path):
     X, y, U, model = case
     model = model.fit(X, y, X_unlabeled=U)
     killer = Killer(client, "decisions")
-    with backend.Cluster(client, progress=killer) as cluster:
-        assert backend.write_decisions(model, lazily(U, 50), tmp_path / "out", cluster=cluster) == len(U)
+    with client.as_current():
+        assert backend.write_decisions(model, lazily(U, 50), tmp_path / "out", progress=killer) == len(U)
     assert killer.killed is not None
     files = sorted((tmp_path / "out").glob("*.parquet"))
     assert len(files) == 16
@@ -99,13 +94,13 @@ def test_a_worker_killed_while_evaluating_changes_nothing(client, case):
     X, y, U, model = case
     model = model.fit(X, y, X_unlabeled=U)
     killer = Killer(client, "counts")
-    with backend.Cluster(client, progress=killer) as cluster:
-        found = backend.evaluate(model, lazily(X, 50), y, lazily(U, 100), cluster=cluster)
+    with client.as_current():
+        found = backend.evaluate(model, lazily(X, 50), y, lazily(U, 100), progress=killer)
     assert killer.killed is not None
     assert found == model.evaluate(X, y, U)
 
 
-def test_a_task_that_fails_now_and_then_is_tried_again(client, tmp_path):
+def test_a_task_that_fails_now_and_then_is_tried_again(client, tmp_path, monkeypatch):
     def flaky(index):
         mark = tmp_path / str(index)
         if not mark.exists():
@@ -113,23 +108,25 @@ def test_a_task_that_fails_now_and_then_is_tried_again(client, tmp_path):
             raise OSError("the store did not answer")
         return index
 
-    with backend.Cluster(client, retries=1) as cluster:
-        assert cluster.reduce([delayed(flaky, pure=False)(i) for i in range(20)], sum, "x") == 190
-    with backend.Cluster(client, retries=0) as cluster, pytest.raises(OSError, match="did not answer"):
-        cluster.reduce([delayed(flaky, pure=False)(i) for i in range(20, 23)], sum, "x")
+    with client.as_current():
+        assert Passes().reduce([delayed(flaky, pure=False)(i) for i in range(20)], sum, "x") == 190
+    monkeypatch.setattr(_passes, "RETRIES", 0)
+    with client.as_current(), pytest.raises(OSError, match="did not answer"):
+        Passes().reduce([delayed(flaky, pure=False)(i) for i in range(20, 23)], sum, "x")
 
 
 def test_an_interrupt_cancels_the_pass_everywhere(client, tmp_path):
     def interrupt(what, done, total):
-        raise KeyboardInterrupt
+        if done:
+            raise KeyboardInterrupt
 
     def work(index):
         time.sleep(0.5)
         (tmp_path / str(index)).write_text("done")
         return 1
 
-    with backend.Cluster(client, progress=interrupt) as cluster, pytest.raises(KeyboardInterrupt):
-        cluster.reduce([delayed(work, pure=False)(i) for i in range(40)], sum, "x")
+    with client.as_current(), pytest.raises(KeyboardInterrupt):
+        Passes(interrupt).reduce([delayed(work, pure=False)(i) for i in range(40)], sum, "x")
     time.sleep(1.5)
     done = len(list(tmp_path.iterdir()))
     time.sleep(1.5)
@@ -137,37 +134,60 @@ def test_an_interrupt_cancels_the_pass_everywhere(client, tmp_path):
     assert client.submit(lambda: 3).result(timeout=20) == 3
 
 
-def test_a_local_cluster_is_started_and_closed(case, capsys):
-    X, _, U, _ = case
+def test_a_pass_that_kills_every_worker_ends_in_a_sentence(client):
+    def greedy():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with client.as_current(), pytest.raises(PoscodError, match="pass 'x' was lost with several workers in a row"):
+        Passes().collect([delayed(greedy, pure=False)()], "x")
+    client.wait_for_workers(2)
+
+
+def test_an_error_of_a_worker_keeps_its_facts(client, case):
+    X, _, U, model = case
+    U = U.copy()
+    U[430, 2] = np.inf
+    with client.as_current(), pytest.raises(InvalidInputError, match="X_unlabeled must be finite") as found:
+        backend.fit_ratio(model.ratio, lazily(X, 300), lazily(U, 400))
+    assert found.value.facts["parameter"] == "X_unlabeled"
+
+
+def test_progress_counts_the_parts_of_every_pass(client):
     shown = []
-    with backend.Cluster(n_workers=1, progress=lambda *state: shown.append(state)) as cluster:
-        inside = cluster.client
-        assert {open_ports(pid) for pid in [os.getpid(), *inside.run(os.getpid).values()]} == {"127.0.0.1"}
-        address = inside.scheduler_info()["address"]
-        assert address.startswith("tcp://127.0.0.1:")
-        found = backend.auroc(da.from_array(X[:, 3], chunks=100), da.from_array(U[:, 3], chunks=300), cluster=cluster)
-        with backend.Cluster(address=address) as second:  # the way to a scheduler that runs elsewhere
-            assert second.collect([delayed(abs)(-2)], "x") == [2]
-    assert inside.status == "closed"
-    assert 0.5 < found.value < 1.0
-    assert shown[-1] == ("scores", 9, 9)
-    with pytest.raises(backend.ClusterError, match=f"No Dask scheduler answers at {address}"):
-        backend.Cluster(address=address).__enter__()
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_client_that_is_there_is_used_and_left_open(client, capsys):
-    with client.as_current(), backend.Cluster(progress=True) as cluster:
-        assert cluster.client is client
-        assert cluster.reduce([delayed(abs)(-i) for i in range(40)], sum, "numbers") == 780
+    parts = [delayed(abs)(-i) for i in range(40)]
+    with client.as_current():
+        assert Passes(lambda *state: shown.append(state)).reduce(parts, sum, "numbers") == 780
+    assert shown == [("numbers", done, 40) for done in range(41)]
     assert client.status == "running"
-    assert "pass 1, numbers" in capsys.readouterr().err
+    shown.clear()
+    assert Passes(lambda *state: shown.append(state)).reduce(parts, sum, "numbers") == 780  # without a client
+    assert shown == [("numbers", 0, 40), ("numbers", 40, 40)]
 
 
-def test_bad_options_are_refused_in_a_sentence(client):
-    with pytest.raises(InvalidInputError, match="n_workers sizes a local cluster and client names a running one"):
-        backend.Cluster(client, n_workers=2)
-    with pytest.raises(InvalidInputError, match="retries"):
-        backend.Cluster(retries=-1)
-    with pytest.raises(InvalidInputError, match="n_workers"):
-        backend.Cluster(n_workers=0)
+def test_memory_does_not_grow_with_the_rows(monkeypatch):
+    """Chunks are made when they are read, 1 MB each: of fifty of them no more is held at once than of five."""
+    monkeypatch.setattr(_fit, "SAMPLE_ROWS", 1000)
+    rng = np.random.default_rng(0)
+    base, labels = rng.normal(size=(4000, 64)).astype(np.float32), rng.integers(0, 2, 4000)
+    base[:, 0] += 2 * labels
+
+    def made(n, shift):
+        def make(block_info=None):
+            return base + np.float32(shift * (block_info[None]["chunk-location"][0] + 1) / n)
+
+        return da.map_blocks(make, chunks=((len(base),) * n, (64,)), dtype=np.float32, meta=base[:0])
+
+    classifier = FrozenEstimator(LogisticRegression().fit(base, labels))
+    model = POSCOD(classifier, CorrectedSigmoid("paper", ood_prior=0.3, max_iter=2), random_state=0)
+
+    def peak(n):
+        tracemalloc.start()
+        fitted = backend.fit(model, made(n, 0.0), np.tile(labels, n), made(n, 1.0))
+        high = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert fitted.rule_.rows == 1000
+        return high
+
+    few, many = peak(5), peak(50)
+    rows = 2 * 50 * base.nbytes
+    assert many - few < rows / 5  # labels and their split

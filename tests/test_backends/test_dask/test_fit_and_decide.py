@@ -1,23 +1,30 @@
 from __future__ import annotations
 
+import dataclasses
+
 import dask.array as da
 import dask.dataframe as dd
 import fsspec
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 import poscod.backends.dask._decide as deciding
 from poscod import POSCOD, Activations
-from poscod._comparison import promised_tpr, sets_threshold
 from poscod.backends import dask as backend
-from poscod.cli._models import promise
-from poscod.estimator import NoUnlabeledDataWarning
+from poscod.backends.dask import _fit
 from poscod.exceptions import InvalidInputError
+from poscod.model import NoUnlabeledDataWarning, Schema
 from poscod.ratio import CorrectedSigmoid, StandardSigmoid
-from poscod.serve._model import describe_rule
+from poscod.selector import solve
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -44,47 +51,94 @@ def in_memory(data):
 def assert_same(found, expected):
     assert type(found) is POSCOD
     np.testing.assert_allclose(found.ratio_.model_.theta, expected.ratio_.model_.theta, rtol=1e-8, atol=1e-8)
-    for name in ("ood_prior_", "temperature_", "threshold_", "tau_", "beta_"):
-        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-8), name
-    assert found.uses_features_ == expected.uses_features_
+    assert found.scorer_.temperature == pytest.approx(expected.scorer_.temperature, rel=1e-8)
+    assert found.ood_prior_ == pytest.approx(expected.ood_prior_, rel=1e-8)
+    assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
+    assert found.rule_ == dataclasses.replace(expected.rule_, threshold=found.threshold_)
+    assert str(found.rule_) == str(expected.rule_)
+    assert found.scorer_.uses_features == expected.scorer_.uses_features
+    assert found.schema_ == expected.schema_
     np.testing.assert_array_equal(found.classes_, expected.classes_)
+    np.testing.assert_array_equal(found.calibration_.codes, expected.calibration_.codes)
+    for name in ("logits", "log_ratio", "traffic_logits", "traffic_log_ratio"):
+        mine, theirs = getattr(found.calibration_, name), getattr(expected.calibration_, name)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("keep_rows", [100_000, 60])
-def test_arrays_give_the_model_of_one_memory(inline, data, in_memory, keep_rows, tmp_path):
+def test_arrays_give_the_model_of_rows_in_memory(data, in_memory, tmp_path):
     X, y, U, _ = data
-    found = backend.fit(
-        in_memory, lazy(X, 250), da.from_array(y, chunks=77), lazy(U, 400), cluster=inline, keep_rows=keep_rows
-    )
+    found = backend.fit(in_memory, lazy(X, 250), da.from_array(y, chunks=77), lazy(U, 400))
     assert_same(found, in_memory)
-    assert len(found.calibration_.log_ratio) == min(keep_rows, len(in_memory.calibration_.log_ratio))
-    np.testing.assert_allclose(
-        found.calibration_.traffic_log_ratio, in_memory.calibration_.traffic_log_ratio, rtol=1e-8, atol=1e-8
-    )
     found.save(tmp_path / "model.poscod")
     again = POSCOD.load(tmp_path / "model.poscod")
     np.testing.assert_array_equal(again.decide(U).accept, in_memory.decide(U).accept)
-    if keep_rows > 1000:  # the rows that were kept are the same, too
-        assert found.at(tpr_min=0.8).threshold_ == pytest.approx(in_memory.at(tpr_min=0.8).threshold_, rel=1e-8)
+    assert found.at(tpr_min=0.8).threshold_ == pytest.approx(in_memory.at(tpr_min=0.8).threshold_, rel=1e-8)
 
 
-def test_the_promise_of_a_model_that_keeps_few_rows(inline, data, in_memory, tmp_path):
+@pytest.mark.parametrize(("limit", "value", "rows"), [("SAMPLE_ROWS", 60, 60), ("SAMPLE_NUMBERS", 200, 66)])
+def test_a_sample_sets_the_threshold_and_all_that_is_promised(data, in_memory, monkeypatch, limit, value, rows):
     X, y, U, _ = data
-    found = backend.fit(in_memory, lazy(X, 250), y, lazy(U, 400), cluster=inline, keep_rows=60)
-    found.save(tmp_path / "model.poscod")
-    again = POSCOD.load(tmp_path / "model.poscod")
-    arrays = again._arrays(again.problem_)
-    assert promised_tpr(again, arrays) == 0.9
-    assert not sets_threshold(again, arrays)
-    assert f"threshold set on {len(in_memory.calibration_.codes)} held-out rows" in promise(again)
-    assert "About 0.9 of ID inputs are accepted" in describe_rule(again)["promise"]
-    moved = again.at(tpr_min=0.8)
-    assert promised_tpr(moved, moved._arrays(moved.problem_)) == 0.8
-    assert promised_tpr(again.budget(0.5), arrays) is None
-    assert "No TPR is promised" in describe_rule(again.budget(0.5))["promise"]
+    monkeypatch.setattr(_fit, limit, value)
+    found = backend.fit(in_memory, lazy(X, 250), y, lazy(U, 400))
+    kept, every = found.calibration_, in_memory.calibration_
+    assert found.rule_.rows == len(kept) == rows
+    assert f" {rows} " in str(found.rule_)
+    # These very rows set the threshold, and they are some of the rows that are held out in memory.
+    assert solve(found.rule_.problem, kept) == found.rule_
+    assert found.threshold_ != pytest.approx(in_memory.threshold_, rel=1e-6)
+    assert set(np.round(kept.log_ratio, 5)) <= set(np.round(every.log_ratio, 5))
+    assert len(set(kept.codes.tolist())) == 3
+    for other in (found.at(tpr_min=0.7), found.budget(0.4)):
+        assert other.calibration_ is kept
+        assert other.rule_.rows == rows
+    sure = backend.fit(clone(in_memory).set_params(threshold="guaranteed"), lazy(X, 250), y, lazy(U, 400))
+    assert sure.rule_.promise.confidence == 0.95
+    assert sure.rule_ == solve(sure.rule_.problem, sure.calibration_, delta=0.05)
+    assert sure.control_risk(0.4).rule_.promise.quantity == "selective_risk"
 
 
-def test_frames_give_the_model_of_one_memory(inline, world):
+@pytest.mark.slow
+def test_the_guarantee_of_a_sample_holds(world, monkeypatch):
+    """Count how often TPR falls below what is guaranteed: at most delta, of models whose sample is a part of the held-out rows."""
+    monkeypatch.setattr(_fit, "SAMPLE_ROWS", 150)
+    T, t = world(600, seed=3)
+    fresh, _ = world(20_000, seed=4)
+    U, _ = world(400, pi=0.3, seed=2)
+    ratio = CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.3, max_iter=20)
+    classifier = FrozenEstimator(LogisticRegression().fit(T, t))
+    missed = 0
+    for seed in range(120):
+        X, y = world(900, seed=100 + seed)
+        model = POSCOD(classifier, ratio, tpr_min=0.85, threshold="guaranteed", delta=0.2, random_state=seed)
+        missed += backend.fit(model, lazy(X, 450), y, lazy(U, 400)).decide(fresh).accept.mean() < 0.85
+    assert 2 <= missed <= 36  # 24 expected at most; binomial 3 standard deviations
+
+
+def test_text_columns_go_through_the_pipeline(world):
+    X, y = world(400, seed=1)
+    U, _ = world(300, pi=0.3, seed=2)
+    frames = [pd.DataFrame({"kind": np.where(part[:, 0] > 3.0, "big", "small"), "x": part[:, 1], "z": part[:, 2]}) for part in (X, U)]  # fmt: skip
+    steps = ColumnTransformer([("kind", OneHotEncoder(), ["kind"])], remainder="passthrough")
+    classifier = make_pipeline(steps, LogisticRegression()).fit(frames[0], y)
+    model = POSCOD(FrozenEstimator(classifier), CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.3), random_state=7)
+    found = backend.fit(model, dd.from_pandas(frames[0], npartitions=3), y, dd.from_pandas(frames[1][["z", "kind", "x"]], npartitions=2))  # fmt: skip
+    assert_same(found, model.fit(frames[0], y, X_unlabeled=frames[1]))
+    assert found.ratio_.columns_["features"] == 4
+
+
+def test_a_gap_leaves_the_features_out(data):
+    X, y, U, _ = data
+    frozen = FrozenEstimator(HistGradientBoostingClassifier(max_iter=5).fit(X, y))
+    model = POSCOD(frozen, CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.3), random_state=7)
+    U = U.copy()
+    U[5, 1] = np.nan
+    found = backend.fit(model, lazy(X, 250), y, lazy(U, 400))
+    assert_same(found, model.fit(X, y, X_unlabeled=U))
+    assert not found.scorer_.uses_features
+    assert found.ratio_.columns_ == {"features": 3, "logits": 3}
+
+
+def test_frames_give_the_model_of_rows_in_memory(world):
     X, y = world(500, seed=1)
     U, _ = world(400, pi=0.3, seed=2)
     T, t = world(600, seed=3)
@@ -98,9 +152,6 @@ def test_frames_give_the_model_of_one_memory(inline, world):
         dd.from_pandas(X, npartitions=3),
         dd.from_pandas(pd.Series(label[y]), npartitions=4),
         dd.from_pandas(U, npartitions=2),
-        cluster=inline,
-        keep_rows=100,
-        persist=True,
     )
     assert_same(found, expected)
     assert found.feature_names_in_.tolist() == NAMES
@@ -112,7 +163,7 @@ def test_frames_give_the_model_of_one_memory(inline, world):
     assert table.dtypes.drop("key").equals(decisions.dtypes)
 
 
-def test_networks_and_marked_rows(inline, data):
+def test_networks_and_marked_rows(data):
     X, y, U, classifier = data
     logits = [np.log(classifier.predict_proba(part)) for part in (X, U)]
     model = POSCOD(ratio=CorrectedSigmoid("paper", ood_prior=0.3), random_state=7, tpr_min=0.8)
@@ -121,56 +172,67 @@ def test_networks_and_marked_rows(inline, data):
         backend.DaskActivations(lazy(a, 300), None if b is None else lazy(b, 300))
         for a, b in zip(logits, (X, U), strict=True)
     ]
-    found = backend.fit(model, both[0], y, both[1], cluster=inline)
+    found = backend.fit(model, both[0], y, both[1])
     assert_same(found, expected)
     table = backend.decide(found, both[1]).compute(scheduler="sync")
     np.testing.assert_allclose(table["score"], expected.decide(Activations(U, logits[1])).score, rtol=1e-6)
-    alone = backend.fit(model, backend.DaskActivations(lazy(logits[0], 300)), y, backend.DaskActivations(lazy(logits[1], 300)), cluster=inline)  # fmt: skip
+    alone = backend.fit(model, backend.DaskActivations(lazy(logits[0], 300)), y, backend.DaskActivations(lazy(logits[1], 300)))  # fmt: skip
     assert alone.ratio_.columns_ == {"features": 3, "logits": 3}
     marked = POSCOD(classifier, CorrectedSigmoid("paper", ood_prior=0.3), random_state=7)
     X, y = np.concatenate([X, U]), np.r_[y, np.full(len(U), -1)]
-    assert_same(backend.fit(marked, lazy(X, 350), y, cluster=inline), marked.fit(X, y))
+    assert_same(backend.fit(marked, lazy(X, 350), y), marked.fit(X, y))
 
 
-def test_a_sample_trains_what_needs_one_memory(inline, world):
+def test_a_sample_trains_what_needs_its_rows_in_memory(world):
     X, y = world(600, seed=1)
     U, _ = world(500, pi=0.3, seed=2)
     model = POSCOD(ratio=StandardSigmoid(l2=0.01), random_state=7)
-    with pytest.raises(InvalidInputError, match="needs its rows in one memory"):
-        backend.fit(model, lazy(X, 250), y, lazy(U, 250), cluster=inline)
+    with pytest.raises(InvalidInputError, match="needs its rows in memory"):
+        backend.fit(model, lazy(X, 250), y, lazy(U, 250))
     with pytest.raises(InvalidInputError, match=r"classifier must be fitted already, .* sample_rows"):
-        backend.fit(model.set_params(ratio=CorrectedSigmoid("paper")), lazy(X, 250), y, lazy(U, 250), cluster=inline)
+        backend.fit(model.set_params(ratio=CorrectedSigmoid("paper")), lazy(X, 250), y, lazy(U, 250))
     model.set_params(ratio=StandardSigmoid(l2=0.01))
-    found = backend.fit(model, lazy(X, 250), y, lazy(U, 250), cluster=inline, sample_rows=10_000)
+    found = backend.fit(model, lazy(X, 250), y, lazy(U, 250), sample_rows=10_000)
     expected = model.fit(X, y, X_unlabeled=U)
     assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
-    fewer = backend.fit(model, lazy(X, 250), y, lazy(U, 250), cluster=inline, sample_rows=150)
+    fewer = backend.fit(model, lazy(X, 250), y, lazy(U, 250), sample_rows=150)
     assert fewer.classifier_.predict(X).shape == (600,)
     assert fewer.threshold_ != found.threshold_
     with pytest.raises(InvalidInputError, match="hold only some of the classes"):
-        backend.fit(model, lazy(X, 250), y, lazy(U, 250), cluster=inline, sample_rows=2)
+        backend.fit(model, lazy(X, 250), y, lazy(U, 250), sample_rows=2)
 
 
-def test_without_traffic_the_rule_uses_the_risk_alone(inline, data):
+def test_without_traffic_the_rule_uses_the_risk_alone(data):
     X, y, _, classifier = data
-    with pytest.warns(NoUnlabeledDataWarning, match="No unlabelled rows"):
-        found = backend.fit(POSCOD(classifier, random_state=7), lazy(X, 400), y, cluster=inline)
+    with pytest.warns(NoUnlabeledDataWarning, match="No unlabeled rows"):
+        found = backend.fit(POSCOD(classifier, random_state=7), lazy(X, 400), y)
     with pytest.warns(NoUnlabeledDataWarning):
         expected = POSCOD(classifier, random_state=7).fit(X, y)
     assert found.ratio_ is None
     assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
 
 
-def test_bad_input_is_refused_in_a_sentence(inline, data, in_memory, tmp_path):
+def test_bad_input_is_refused_in_a_sentence(data, in_memory, tmp_path):
     X, y, U, classifier = data
     rows, traffic = lazy(X, 400), lazy(U, 400)
-    with pytest.raises(InvalidInputError, match="calibration must be a share of the rows on a cluster, got 5 folds"):
-        backend.fit(POSCOD(classifier, calibration=5), rows, y, traffic, cluster=inline)
+    with pytest.raises(InvalidInputError, match="calibration must be a share of the rows here, got 5 folds"):
+        backend.fit(POSCOD(classifier, calibration=5), rows, y, traffic)
     with pytest.raises(InvalidInputError, match="y must have as many rows as X"):
-        backend.fit(in_memory, rows, y[:-1], traffic, cluster=inline)
-    with pytest.raises(InvalidInputError, match="got ndarray: rows in this memory need no cluster"):
-        backend.fit(in_memory, X, y, traffic, cluster=inline)
+        backend.fit(in_memory, rows, y[:-1], traffic)
+    with pytest.raises(InvalidInputError, match="got ndarray: rows in memory need no Dask"):
+        backend.fit(in_memory, X, y, traffic)
+    with pytest.raises(InvalidInputError, match=r"X_unlabeled must have rows like those of X, with 4 .*, got 3"):
+        backend.fit(in_memory, rows, y, lazy(U[:, :3], 400))
+    with pytest.raises(InvalidInputError, match="X must be of the kind given to fit: DaskActivations or not"):
+        backend.decide(in_memory, backend.DaskActivations(traffic))
+    with pytest.raises(InvalidInputError, match="sample_rows must be"):
+        backend.fit(in_memory, rows, y, traffic, sample_rows=0)
+    with pytest.raises(NotFittedError):
+        backend.decide(POSCOD(), traffic)
     frame = dd.from_pandas(pd.DataFrame(U, columns=NAMES), npartitions=2)
+    known = dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=2)
+    with pytest.raises(InvalidInputError, match="X_unlabeled lacks the column 'd'"):
+        backend.fit(in_memory, known, y, frame[NAMES[:3]])
     with pytest.raises(InvalidInputError, match=r"keep must name columns of X, got \['id'\]"):
         backend.decide(in_memory, frame, keep=["id"])
     with pytest.raises(InvalidInputError, match="which decisions have themselves"):
@@ -179,18 +241,18 @@ def test_bad_input_is_refused_in_a_sentence(inline, data, in_memory, tmp_path):
         backend.decide(in_memory, traffic, keep=["id"])
     (tmp_path / "old").mkdir()
     with pytest.raises(InvalidInputError, match="exists already"):
-        backend.write_decisions(in_memory, traffic, tmp_path / "old", cluster=inline)
+        backend.write_decisions(in_memory, traffic, tmp_path / "old")
     with pytest.raises(InvalidInputError, match="does not exist; create it first"):
-        backend.write_decisions(in_memory, traffic, tmp_path / "no" / "new", cluster=inline)
+        backend.write_decisions(in_memory, traffic, tmp_path / "no" / "new")
 
 
-def test_empty_chunks_and_unknown_lengths_keep_their_place(inline, data, in_memory):
+def test_empty_chunks_and_unknown_lengths_keep_their_place(data, in_memory):
     _, _, U, _ = data
     expected = in_memory.decide(U).to_pandas()
     holes = da.from_array(U, chunks=((0, 300, 0, 400), 4))
     pd.testing.assert_frame_equal(backend.decide(in_memory, holes).compute(scheduler="sync"), expected, rtol=1e-6)
     frame = dd.from_pandas(pd.DataFrame(U, columns=NAMES), npartitions=3)
-    unknown = backend.decide(in_memory, frame.to_dask_array(), cluster=inline).compute(scheduler="sync")
+    unknown = backend.decide(in_memory, frame.to_dask_array()).compute(scheduler="sync")
     pd.testing.assert_frame_equal(unknown, expected, rtol=1e-6)
     some = frame[frame["a"] > 3.0]  # a chunk may come out empty, and the index has holes
     kept = backend.decide(in_memory, some.rename(columns=dict(zip(NAMES, range(4), strict=True)))).compute(
@@ -199,15 +261,36 @@ def test_empty_chunks_and_unknown_lengths_keep_their_place(inline, data, in_memo
     assert kept.index.tolist() == np.flatnonzero(U[:, 0] > 3.0).tolist()
 
 
-def test_parquet_appears_whole_or_not_at_all(inline, data, in_memory, tmp_path, monkeypatch):
+def test_a_frame_is_read_by_the_names_that_a_model_knows(data, in_memory):
+    X, y, U, classifier = data
+    frame = dd.from_pandas(pd.DataFrame(U[:, ::-1], columns=NAMES[::-1]).assign(other="text"), npartitions=3)
+    named = in_memory.with_schema(Schema(tuple(NAMES), n_features=4))
+    found = backend.decide(named, frame, keep=["other"]).compute()
+    pd.testing.assert_frame_equal(found.drop(columns="other"), in_memory.decide(U).to_pandas(), rtol=1e-6)
+    with pytest.raises(InvalidInputError, match="X lacks the column 'b' that the model reads"):
+        backend.decide(named, frame.drop(columns="b"))
+    logits = [np.log(classifier.predict_proba(part)) for part in (X, U)]
+    network = POSCOD(ratio=CorrectedSigmoid("paper", ood_prior=0.3), random_state=7)
+    network = network.fit(Activations(X, logits[0]), y, X_unlabeled=Activations(U, logits[1]))
+    schema = Schema(tuple(NAMES), ("p", "q", "r"), probabilities=True, n_features=4, n_logits=3)
+    probabilities = pd.DataFrame(np.exp(logits[1]), columns=["p", "q", "r"])
+    frame = dd.from_pandas(pd.concat([pd.DataFrame(U, columns=NAMES), probabilities], axis=1), npartitions=3)
+    found = backend.decide(network.with_schema(schema), frame).compute()
+    expected = network.decide(Activations(U, logits[1]))
+    np.testing.assert_array_equal(found["accept"], expected.accept)
+    np.testing.assert_allclose(found["score"], expected.score, rtol=1e-5)
+    assert backend.evaluate(network.with_schema(schema), frame, np.zeros(700, int), frame).tpr.estimate == pytest.approx(expected.accept.mean())  # fmt: skip
+
+
+def test_parquet_appears_whole_or_not_at_all(data, in_memory, tmp_path, monkeypatch):
     _, _, U, _ = data
     target = tmp_path / "decisions"
-    assert backend.write_decisions(in_memory, lazy(U, 150), target, cluster=inline) == len(U)
+    assert backend.write_decisions(in_memory, lazy(U, 150), target) == len(U)
     names = sorted(path.name for path in target.iterdir())
     assert names == [f"part-{index:06d}.parquet" for index in range(5)]
     found = pd.concat([pd.read_parquet(target / name) for name in names])
     pd.testing.assert_frame_equal(found, in_memory.decide(U).to_pandas(), rtol=1e-6, check_index_type=False)
-    assert backend.write_decisions(in_memory, lazy(U, 300), "memory://poscod-test/out", cluster=inline) == len(U)
+    assert backend.write_decisions(in_memory, lazy(U, 300), "memory://poscod-test/out") == len(U)
     store = fsspec.filesystem("memory")
     assert len(store.ls("/poscod-test/out")) == 3
     store.rm("/poscod-test", recursive=True)
@@ -217,5 +300,5 @@ def test_parquet_appears_whole_or_not_at_all(inline, data, in_memory, tmp_path, 
 
     monkeypatch.setattr(deciding, "_write", broken)
     with pytest.raises(RuntimeError, match="the disk is full"):
-        backend.write_decisions(in_memory, lazy(U, 150), tmp_path / "other", cluster=inline)
+        backend.write_decisions(in_memory, lazy(U, 150), tmp_path / "other")
     assert [path.name for path in tmp_path.iterdir()] == ["decisions"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 
 import dask.array as da
 import dask.dataframe as dd
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 from poscod import Activations
 from poscod.backends import dask as backend
+from poscod.backends.dask import _ratio
+from poscod.backends.dask._chunks import draw
 from poscod.exceptions import InvalidInputError
-from poscod.persist import load, save
+from poscod.model import load, save
 from poscod.ratio import CorrectedSigmoid, StandardSigmoid, UndeterminedPriorWarning
 
 M, N = 500, 700
@@ -49,13 +52,12 @@ def assert_same(found, expected, rel=1e-8):
     assert found.columns_ == expected.columns_
 
 
-def check_chunks(inline, dtype, cut_id, cut_u, columns, **parameters):
+def check_chunks(dtype, cut_id, cut_u, columns, **parameters):
     known, mixture = rows(dtype)
     found = backend.fit_ratio(
         CorrectedSigmoid("paper", **parameters),
         da.from_array(known, chunks=(cut_id, columns)),
         da.from_array(mixture, chunks=(cut_u, columns)),
-        cluster=inline,
     )
     assert_same(found, in_memory(dtype, **parameters))
 
@@ -65,39 +67,37 @@ DTYPES = st.sampled_from([np.float32, np.float64])
 
 @settings(max_examples=5)
 @given(dtype=DTYPES, cut_id=cut(M), cut_u=cut(N))
-def test_joint_fit_is_that_of_one_memory_for_any_chunks(inline, dtype, cut_id, cut_u):
-    check_chunks(inline, dtype, cut_id, cut_u, 3)
+def test_joint_fit_is_that_of_rows_in_memory_for_any_chunks(dtype, cut_id, cut_u):
+    check_chunks(dtype, cut_id, cut_u, 3)
 
 
 @settings(max_examples=20)
 @given(dtype=DTYPES, cut_id=cut(M), cut_u=cut(N), columns=st.integers(1, 3))
-def test_fit_with_a_known_prior_is_that_of_one_memory_for_any_chunks(inline, dtype, cut_id, cut_u, columns):
-    check_chunks(inline, dtype, cut_id, cut_u, columns, ood_prior=0.2, l2=1e-3)
+def test_fit_with_a_known_prior_is_that_of_rows_in_memory_for_any_chunks(dtype, cut_id, cut_u, columns):
+    check_chunks(dtype, cut_id, cut_u, columns, ood_prior=0.2, l2=1e-3)
 
 
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(dtype=DTYPES, cut_id=cut(M), cut_u=cut(N), columns=st.integers(1, 3))
-def test_joint_fit_for_many_chunks(inline, dtype, cut_id, cut_u, columns):
-    check_chunks(inline, dtype, cut_id, cut_u, columns)
+def test_joint_fit_for_many_chunks(dtype, cut_id, cut_u, columns):
+    check_chunks(dtype, cut_id, cut_u, columns)
 
 
 @pytest.mark.parametrize("parameters", [{"ood_prior": 0.3}, {"l2": 0.02}])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_known_prior_and_penalty(inline, dtype, parameters):
+def test_known_prior_and_penalty(dtype, parameters):
     known, mixture = rows(dtype)
     found = backend.fit_ratio(
         CorrectedSigmoid("paper", **parameters),
         da.from_array(known, chunks=(150, 3)),
         da.from_array(mixture, chunks=(301, 3)),
-        cluster=inline,
-        persist=True,
     )
     assert_same(found, in_memory(dtype, **parameters))
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame:DeprecationWarning")  # dask 2026.8 on pandas 3.1
-def test_frames_networks_and_unknown_lengths(inline, tmp_path):
+def test_frames_networks_and_unknown_lengths(tmp_path):
     known, mixture = rows(np.float32)
     names = ["a", "b", "c"]
     frames = [pd.DataFrame(part, columns=names) for part in (known, mixture)]
@@ -106,7 +106,7 @@ def test_frames_networks_and_unknown_lengths(inline, tmp_path):
         for index, start in enumerate(range(0, len(frame), 170)):
             frame[start : start + 170].to_parquet(tmp_path / name / f"part-{index}.parquet", index=False)
     lazy = [dd.read_parquet(tmp_path / name) for name in ("id", "u")]
-    fit = functools.partial(backend.fit_ratio, CorrectedSigmoid("paper", ood_prior=0.3), cluster=inline)
+    fit = functools.partial(backend.fit_ratio, CorrectedSigmoid("paper", ood_prior=0.3))
     expected = in_memory(np.float32, ood_prior=0.3)
     found = fit(*lazy)
     assert_same(found, expected)
@@ -124,32 +124,52 @@ def test_frames_networks_and_unknown_lengths(inline, tmp_path):
     np.testing.assert_allclose(network.log_ratio(Activations(known, logits[0])), expected.log_ratio(known), rtol=1e-8)
 
 
-def test_a_sample_of_all_rows_is_the_fit_of_one_memory(inline):
+def test_a_sample_of_all_rows_is_the_fit_in_memory():
     known, mixture = rows(np.float64)
     lazy = da.from_array(known, chunks=(99, 3)), da.from_array(mixture, chunks=(99, 3))
     ratio = StandardSigmoid(l2=0.01)
-    found = backend.fit_ratio(ratio, *lazy, cluster=inline, sample_rows=10_000)
+    found = backend.fit_ratio(ratio, *lazy, sample_rows=10_000)
     np.testing.assert_array_equal(found.log_ratio(known), ratio.fit(known, mixture).log_ratio(known))
-    part = backend.fit_ratio(ratio, *lazy, cluster=inline, sample_rows=200)
+    part = backend.fit_ratio(ratio, *lazy, sample_rows=200)
     assert 0.0 < np.abs(part.log_ratio(known) - found.log_ratio(known)).max() < 2.0
 
 
-@pytest.mark.parametrize("ratio", [CorrectedSigmoid(), CorrectedSigmoid("paper", l2="cv"), StandardSigmoid()])
-def test_what_needs_one_memory_is_refused_and_never_sampled_silently(inline, ratio):
+def test_a_penalty_chosen_by_folds_is_that_of_rows_in_memory():
+    lazy = [da.from_array(part, chunks=(150, 3)) for part in rows(np.float64)]
+    found = backend.fit_ratio(CorrectedSigmoid("paper", l2="cv"), *lazy)
+    assert found.l2_ > 0.0
+    assert_same(found, in_memory(np.float64, l2="cv"))
+
+
+def test_of_more_rows_a_sample_chooses_the_penalty(monkeypatch):
+    monkeypatch.setattr(_ratio, "L2_ROWS", 90)
+    known, mixture = rows(np.float64)
+    rng = np.random.default_rng(0)
+    some = [part[draw(len(part), 90, rng)] for part in (known, mixture)]
+    with warnings.catch_warnings():  # what the fit on all rows says counts
+        warnings.simplefilter("ignore", UndeterminedPriorWarning)
+        chosen = CorrectedSigmoid("paper", l2="cv").fit(*some).l2_
+    assert chosen != in_memory(np.float64, l2="cv").l2_  # the sample is seen to matter
+    lazy = da.from_array(known, chunks=(150, 3)), da.from_array(mixture, chunks=(301, 3))
+    assert_same(backend.fit_ratio(CorrectedSigmoid("paper", l2="cv"), *lazy), in_memory(np.float64, l2=chosen))
+
+
+@pytest.mark.parametrize("ratio", [CorrectedSigmoid(), StandardSigmoid()])
+def test_what_needs_memory_is_refused_and_never_sampled_silently(ratio):
     lazy = [da.from_array(part, chunks=(99, 3)) for part in rows(np.float64)]
-    with pytest.raises(InvalidInputError, match=r"needs its rows in one memory, .* pass sample_rows"):
-        backend.fit_ratio(ratio, *lazy, cluster=inline)
+    with pytest.raises(InvalidInputError, match=r"needs its rows in memory, .* pass sample_rows"):
+        backend.fit_ratio(ratio, *lazy)
 
 
-def test_an_undetermined_prior_is_said(inline, rng):
+def test_an_undetermined_prior_is_said(rng):
     same = da.from_array(rng.normal(size=(300, 2)), chunks=(100, 2))
     with pytest.warns(UndeterminedPriorWarning, match="does not determine the OOD prior"):
-        backend.fit_ratio(CorrectedSigmoid("paper"), same, same, cluster=inline)
+        backend.fit_ratio(CorrectedSigmoid("paper"), same, same)
 
 
-def test_bad_input_is_refused_in_a_sentence(inline):
+def test_bad_input_is_refused_in_a_sentence():
     good = da.ones((4, 2), chunks=(2, 2))
-    fit = functools.partial(backend.fit_ratio, CorrectedSigmoid("paper"), cluster=inline)
+    fit = functools.partial(backend.fit_ratio, CorrectedSigmoid("paper"))
     with pytest.raises(InvalidInputError, match=r"X_id must be a two-dimensional Dask array, .* got ndarray"):
         fit(np.ones((4, 2)), good)
     with pytest.raises(InvalidInputError, match="X_unlabeled must have at least 2 rows, got 1"):

@@ -1,4 +1,4 @@
-"""Sample weights on a cluster: theta, pi and lambda of one memory, whatever the chunks."""
+"""Sample weights on a cluster: theta, pi and lambda as in memory, whatever the chunks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-import poscod.backends.dask._order as order
-from poscod import POSCOD, selector
+from poscod import POSCOD
 from poscod.backends import dask as backend
+from poscod.backends.dask import _fit
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid, StandardSigmoid
 
@@ -32,7 +30,7 @@ def data(world):
 
 
 @pytest.mark.parametrize("parameters", [{}, {"ood_prior": 0.3, "l2": 1e-3}])
-def test_ratio_is_that_of_one_memory(inline, data, parameters):
+def test_ratio_is_that_of_rows_in_memory(data, parameters):
     X, _, U, w_id, w_u = data
     ratio = CorrectedSigmoid("paper", **parameters)
     expected = ratio.fit(X, U, sample_weight_id=w_id, sample_weight_unlabeled=w_u)
@@ -44,7 +42,6 @@ def test_ratio_is_that_of_one_memory(inline, data, parameters):
         lazy(U, 99),
         sample_weight_id=da.from_array(w_id, chunks=61),
         sample_weight_unlabeled=dd.from_pandas(pd.Series(w_u), npartitions=3),
-        cluster=inline,
     )
     np.testing.assert_allclose(found.model_.theta, theta, rtol=1e-8, atol=1e-8)
     assert (found.ood_prior_, found.a_) == pytest.approx((prior, a), rel=1e-8)
@@ -52,15 +49,15 @@ def test_ratio_is_that_of_one_memory(inline, data, parameters):
     assert np.abs(found.model_.theta - plain).max() > 1e-3  # weights matter here
 
 
-def test_a_sample_of_all_rows_takes_its_weights_along(inline, data):
+def test_a_sample_of_all_rows_takes_its_weights_along(data):
     X, _, U, w_id, _ = data
     ratio = StandardSigmoid(l2=0.01)
-    found = backend.fit_ratio(ratio, lazy(X, 99), lazy(U, 99), sample_weight_id=w_id, cluster=inline, sample_rows=9999)
+    found = backend.fit_ratio(ratio, lazy(X, 99), lazy(U, 99), sample_weight_id=w_id, sample_rows=9999)
     np.testing.assert_array_equal(found.log_ratio(X), ratio.fit(X, U, sample_weight_id=w_id).log_ratio(X))
 
 
-@pytest.mark.parametrize(("keep_rows", "marked"), [(100_000, False), (50, True)])
-def test_model_is_that_of_one_memory(inline, data, world, keep_rows, marked):
+@pytest.mark.parametrize("marked", [False, True])
+def test_model_is_that_of_rows_in_memory(data, world, marked):
     X, y, U, weight, w_u = data
     T, t = world(600, seed=3)
     model = POSCOD(FrozenEstimator(LogisticRegression().fit(T, t)), CorrectedSigmoid("paper", l2=1e-3, ood_prior=0.3), alpha=0.3, tpr_min=0.9, random_state=7)  # fmt: skip
@@ -74,77 +71,47 @@ def test_model_is_that_of_one_memory(inline, data, world, keep_rows, marked):
         y,
         **rest,
         sample_weight=da.from_array(weight, chunks=80),
-        cluster=inline,
-        keep_rows=keep_rows,
     )
     unweighted = model.fit(X, y, **other).threshold_
     expected = model.fit(X, y, **other, sample_weight=weight)
     np.testing.assert_allclose(found.ratio_.model_.theta, expected.ratio_.model_.theta, rtol=1e-8, atol=1e-8)
-    for name in ("ood_prior_", "temperature_", "threshold_", "tau_", "beta_"):
-        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-8), name
+    assert found.scorer_.temperature == pytest.approx(expected.scorer_.temperature, rel=1e-8)
+    assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
     assert found.threshold_ != pytest.approx(unweighted, rel=1e-3)
-    assert len(found.calibration_.weight) == len(found.calibration_.codes)
+    np.testing.assert_array_equal(found.calibration_.weight, expected.calibration_.weight)
 
 
-def test_a_classifier_is_trained_with_its_weights(inline, world):
+def test_rows_of_a_sample_take_their_weights_along(data, world, monkeypatch):
+    X, y, U, weight, _ = data
+    T, t = world(600, seed=3)
+    monkeypatch.setattr(_fit, "SAMPLE_ROWS", 80)
+    model = POSCOD(FrozenEstimator(LogisticRegression().fit(T, t)), CorrectedSigmoid("paper", l2=1e-3, ood_prior=0.3), tpr_min=0.9, random_state=7)  # fmt: skip
+    kept = backend.fit(model, lazy(X, 170), y, lazy(U, 120), weight).calibration_
+    whole = model.fit(X, y, X_unlabeled=U, sample_weight=weight).calibration_
+    place = [int(np.argmin(np.abs(whole.log_ratio - value))) for value in kept.log_ratio]
+    assert len(set(place)) == 80
+    np.testing.assert_array_equal(kept.weight, whole.weight[place])
+
+
+def test_a_classifier_is_trained_with_its_weights(world):
     X, y = world(400, seed=1)
     U, _ = world(300, pi=0.3, seed=2)
     weight = np.where(y == 0, 5.0, 0.2)
     model = POSCOD(ratio=StandardSigmoid(l2=0.01), classifier=LogisticRegression(), random_state=7)
-    found = backend.fit(model, lazy(X, 250), y, lazy(U, 250), weight, cluster=inline, sample_rows=10_000)
+    found = backend.fit(model, lazy(X, 250), y, lazy(U, 250), weight, sample_rows=10_000)
     expected = model.fit(X, y, X_unlabeled=U, sample_weight=weight)
     np.testing.assert_allclose(found.classifier_.coef_, expected.classifier_.coef_, rtol=1e-8)
     assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
 
 
-NUMBERS = st.one_of(st.sampled_from([0.0, -0.0, 1.0, np.inf, -np.inf, 5e-324]), st.floats(-1.0, 1.0))
-WEIGHTS = st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(1e-3, 10.0))
-
-
-@settings(max_examples=25)
-@given(
-    rows=st.lists(st.tuples(NUMBERS, WEIGHTS), min_size=1, max_size=40).filter(lambda rows: any(w for _, w in rows)),
-    cuts=st.lists(st.integers(0, 40), max_size=3),
-    tpr_min=st.sampled_from([0.07, 0.5, 0.57, 0.9, 1.0]),
-)
-def test_weighted_threshold_is_that_of_one_memory(inline, rows, cuts, tpr_min):
-    score, weight = (np.array(column) for column in zip(*rows, strict=True))
-    borders = sorted(min(cut, len(score)) for cut in cuts)
-    sizes = (tuple(np.diff([0, *borders, len(score)]).tolist()),)
-    found = backend.tpr_threshold(
-        da.from_array(score, chunks=sizes), tpr_min, weight=da.from_array(weight, chunks=sizes), cluster=inline
-    )
-    expected = selector.tpr_threshold(score, tpr_min, weight=weight)
-    assert found.threshold == expected.threshold
-    assert found[1:] == pytest.approx(expected[1:], rel=1e-9, abs=1e-12)
-
-
-def test_passes_are_few(inline, rng, monkeypatch):
-    """Ends, at most five narrowings of 2**64 keys by 2**14 counters, and one to sum."""
-    score, weight = np.exp(30 * rng.normal(size=5000)), rng.exponential(size=5000)
-    before = inline.passes
-    found = backend.tpr_threshold(lazy(score, 999), 0.9, weight=lazy(weight, 999), cluster=inline)
-    assert inline.passes - before <= 7
-    assert found.threshold == selector.tpr_threshold(score, 0.9, weight=weight).threshold
-    monkeypatch.setattr(order, "COUNTERS", 3)
-    assert backend.tpr_threshold(lazy(score, 999), 0.9, weight=lazy(weight, 999), cluster=inline) == found
-
-
-def test_bad_weights_are_refused_in_a_sentence(inline, data, world):
+def test_bad_weights_are_refused_in_a_sentence(data, world):
     X, y, U, weight, _ = data
     T, t = world(600, seed=3)
     model = POSCOD(FrozenEstimator(LogisticRegression().fit(T, t)), CorrectedSigmoid("paper", l2=1e-3))
     rows = lazy(X, 300), y, lazy(U, 300)
     with pytest.raises(InvalidInputError, match="threshold='guaranteed' takes no sample_weight"):
-        backend.fit(POSCOD(model.classifier, model.ratio, threshold="guaranteed"), *rows, weight, cluster=inline)
+        backend.fit(POSCOD(model.classifier, model.ratio, threshold="guaranteed"), *rows, weight)
     with pytest.raises(InvalidInputError, match="sample_weight"):
-        backend.fit(model, *rows, weight[:-1], cluster=inline)
+        backend.fit(model, *rows, weight[:-1])
     with pytest.raises(InvalidInputError, match="sample_weight_id must contain a positive number"):
-        backend.fit_ratio(model.ratio, rows[0], rows[2], sample_weight_id=np.zeros(600), cluster=inline)
-    score = da.ones(10, chunks=5)
-    with pytest.raises(InvalidInputError, match="zeros only"):
-        backend.tpr_threshold(score, 0.9, weight=0.0 * score, cluster=inline)
-    with pytest.raises(InvalidInputError, match="same chunks"):
-        backend.tpr_threshold(score, 0.9, weight=score.rechunk(10), cluster=inline)
-    with pytest.raises(InvalidInputError, match="weight"):
-        backend.tpr_threshold(score, 0.9, weight=-score, cluster=inline)
+        backend.fit_ratio(model.ratio, rows[0], rows[2], sample_weight_id=np.zeros(600))

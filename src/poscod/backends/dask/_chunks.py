@@ -1,27 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows that lie in chunks on a cluster, and what can be asked of them.
+"""Rows that lie in chunks, and what can be asked of them.
 
 Convention: `Chunks` are delayed rows in order, each chunk an array, a pandas frame or an `Activations`, with known lengths; a row has
-the number it would have in one memory. Nothing is read until a pass runs.
+the number it would have in memory. Nothing is read until a pass runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._inputs import take
 from poscod._optional import require
 from poscod.activations import Activations
-from poscod.backends.dask._cluster import EXTRA, Cluster, dask
+from poscod.backends.dask._passes import EXTRA, FEATURE, Passes, dask
 from poscod.exceptions import InvalidInputError
+from poscod.model import take
 
 Indices = NDArray[np.intp]
-_SMALL_BYTES = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,208 +44,141 @@ class DaskActivations:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Delayed rows in order.
-
-    Parameters
-    ----------
-    parts : tuple of dask Delayed
-        Rows of one chunk each.
-    lengths : tuple of int
-        Rows of each chunk.
-    like : rows
-        No rows of the same kind and columns.
-    """
+    """Delayed rows in order, how many each chunk has (at least one), and no rows of the same kind and columns."""
 
     parts: tuple[Any, ...]
     lengths: tuple[int, ...]
-    like: Any
+    like: Any = None
 
     def __len__(self) -> int:
         return sum(self.lengths)
 
     @property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Indices:
         """Number of the first row of each chunk."""
-        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])[:-1]
+        return np.cumsum([0, *self.lengths[:-1]], dtype=np.intp)
 
-    def map(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return ``function(rows, *arguments)`` of each chunk with rows, delayed."""
-        delayed = dask().delayed
-        call = delayed(_apply, pure=False)
-        if not _is_small(arguments):
-            lazy = any(dask().is_dask_collection(a) for a in arguments)
-            arguments = delayed(arguments, pure=False, traverse=lazy)
-        return [call(function, part, arguments) for part, n in zip(self.parts, self.lengths, strict=True) if n]
+    def map(
+        self, function: Callable[..., Any], *arguments: Any, each: Sequence[Sequence[Any]] = (), like: Any = None
+    ) -> Chunks:
+        """Return ``function(rows, *arguments)`` of every chunk; a sequence in `each` holds one argument per chunk, which come before the others."""
+        call, shared = dask().delayed(_apply, pure=False), dask().delayed((function, arguments), traverse=False)
+        parts = tuple(call(shared, *own) for own in zip(self.parts, *each, strict=True))
+        return Chunks(parts, self.lengths, like)
 
-    def pick(self, rows: Indices, cluster: Cluster) -> Chunks:
-        """Return the rows of these numbers."""
-        delayed = dask().delayed
-        found = [(index, inside) for index, inside in self.cut(rows) if len(inside)]
-        some = [(index, inside) for index, inside in found if len(inside) < self.lengths[index]]
-        masks = [delayed(_mask(inside, self.lengths[index]), pure=False, traverse=False) for index, inside in some]
-        call = delayed(_masked, pure=False)
-        parts = dict(zip((index for index, _ in some), cluster.keep(masks), strict=True))
-        return Chunks(
-            tuple(call(self.parts[i], parts[i]) if i in parts else self.parts[i] for i, _ in found),
-            tuple(len(inside) for _, inside in found),
-            self.like,
-        )
+    def pick(self, rows: Indices) -> Chunks:
+        """Return the rows of these increasing numbers."""
+        found = [(i, inside) for i, inside in enumerate(self.cut(rows)) if len(inside)]
+        chosen = send([_packed(inside, self.lengths[i]) for i, inside in found])
+        some = Chunks(tuple(self.parts[i] for i, _ in found), tuple(len(inside) for _, inside in found))
+        return some.map(_picked, each=(chosen,), like=self.like)
 
-    def cut(self, rows: Indices) -> Iterator[tuple[int, Indices]]:
-        """Iterate over (chunk, numbers within the chunk) of increasing row numbers."""
-        starts = self.starts
-        borders = np.searchsorted(rows, np.append(starts, len(self)))
-        for index in range(len(self.parts)):
-            yield index, rows[borders[index] : borders[index + 1]] - starts[index]
+    def cut(self, rows: Indices) -> list[Indices]:
+        """Return the numbers within each chunk of increasing row numbers."""
+        pieces = np.split(rows, np.searchsorted(rows, self.starts[1:]))
+        return [piece - start for piece, start in zip(pieces, self.starts, strict=True)]
 
-    def zipped(self, values: NDArray[Any], cluster: Cluster) -> Chunks:
-        """Return chunks of pairs (rows, values); the values travel to the workers once."""
-        return self.paired(spread(values, self.lengths, cluster))
+    def spread(self, values: NDArray[Any]) -> tuple[Any, ...]:
+        """Send one value per row to the workers, in the same chunks."""
+        return send(np.split(values, self.starts[1:]))
 
-    def paired(self, other: Chunks) -> Chunks:
-        """Return chunks of pairs (rows, rows of another table with the same chunks)."""
-        call = dask().delayed(_pair, pure=False)
-        parts = (call(a, b) for a, b in zip(self.parts, other.parts, strict=True))
-        return Chunks(tuple(parts), self.lengths, None)
-
-    def kept(self, cluster: Cluster) -> Chunks:
-        """Return the same rows, read once and held in the memory of the workers."""
-        return Chunks(tuple(cluster.keep(self.parts)), self.lengths, self.like)
+    def bring(self, passes: Passes, what: str) -> Any:
+        """Return all rows in memory, as one table of their kind."""
+        parts = passes.collect(self.parts, what)
+        first = parts[0]
+        if isinstance(first, Activations):
+            features = None if first.features is None else np.concatenate([part.features for part in parts])
+            return Activations(features, np.concatenate([part.logits for part in parts]), table=first.table)
+        if hasattr(first, "iloc"):
+            return require("pandas", extra=EXTRA, feature=FEATURE).concat(parts)
+        return np.concatenate(parts)
 
 
-def as_chunks(X: Any, name: str, cluster: Cluster, *, columns: Sequence[str] | None = None) -> Chunks:
-    """Return the chunks of a Dask collection."""
+def as_chunks(X: Any, name: str, passes: Passes, *, columns: Sequence[str] | None = None) -> Chunks:
+    """Return the chunks of a Dask collection; of a frame, those of some columns."""
     if isinstance(X, Chunks):
         return X
     if isinstance(X, DaskActivations):
-        return _network_chunks(X, name, cluster)
-    if _is_frame(X):
+        return _network_chunks(X, name, passes)
+    if is_frame(X):
         frame = X if columns is None else X[list(columns)]
-        parts = tuple(frame.to_delayed())
-        return Chunks(parts, counted(parts, name, cluster), frame._meta)
-    if _is_array(X) and X.ndim == 2:
-        X = X.rechunk({1: -1})
-        return Chunks(tuple(X.to_delayed()[:, 0]), _lengths(X, name, cluster), np.empty((0, X.shape[1]), X.dtype))
-    raise InvalidInputError(
-        f"{name} must be a two-dimensional Dask array, a Dask DataFrame or DaskActivations, got {type(X).__name__}: rows in this "
-        "memory need no cluster, use POSCOD itself."
+        return counted(frame.to_delayed(), frame._meta, name, passes)
+    if not dask().is_dask_collection(X) or not hasattr(X, "chunks") or X.ndim != 2:
+        raise InvalidInputError(
+            f"{name} must be a two-dimensional Dask array, a Dask DataFrame or DaskActivations, got {type(X).__name__}: rows in "
+            "memory need no Dask, use POSCOD itself."
+        )
+    X = X.rechunk({1: -1})
+    known = not np.isnan(X.chunks[0]).any()
+    return counted(
+        X.to_delayed()[:, 0], np.empty((0, X.shape[1]), X.dtype), name, passes, X.chunks[0] if known else None
     )
 
 
-def as_vector(values: Any, name: str, cluster: Cluster) -> Chunks:
-    """Return the chunks of a one-dimensional Dask array or a column of a frame."""
-    if isinstance(values, Chunks):
-        return values
-    if _is_series(values):
-        parts = tuple(values.to_delayed())
-        return Chunks(parts, counted(parts, name, cluster), np.empty(0))
-    if not _is_array(values) or values.ndim != 1:
-        raise InvalidInputError(
-            f"{name} must be a one-dimensional Dask array or a column of a Dask DataFrame, got {type(values).__name__}."
-        )
-    return Chunks(tuple(values.to_delayed()), _lengths(values, name, cluster), np.empty(0, values.dtype))
+def is_frame(X: Any) -> bool:
+    """Tell whether rows are a Dask DataFrame."""
+    return hasattr(X, "map_partitions") and getattr(X, "ndim", 0) == 2
 
 
-def as_labels(y: Any, cluster: Cluster) -> NDArray[Any]:
-    """Bring labels to this process: the split of the rows is drawn here, as in one memory."""
-    if _is_array(y) or _is_series(y):
-        parts = cluster.collect(list(np.ravel(y.to_delayed())), "labels")
-        return np.concatenate([np.asarray(part) for part in parts])
-    return np.asarray(y)
+def counted(parts: Sequence[Any], like: Any, name: str, passes: Passes, lengths: Sequence[int] | None = None) -> Chunks:
+    """Return the chunks that have rows; count the rows of these very parts: of other columns Dask may make other parts."""
+    if lengths is None:
+        count = dask().delayed(len, pure=False)
+        lengths = passes.collect([count(part) for part in parts], f"rows of {name}")
+    kept = [(part, int(n)) for part, n in zip(parts, lengths, strict=True) if n]
+    if not kept:
+        raise InvalidInputError("{parameter} must have at least one row, got none.", parameter=name)
+    return Chunks(tuple(part for part, _ in kept), tuple(n for _, n in kept), like)
 
 
-def counted(parts: tuple[Any, ...], name: str, cluster: Cluster) -> tuple[int, ...]:
-    """Count the rows of these very parts: of another selection of columns Dask may make other parts."""
-    call = dask().delayed(len, pure=False)
-    return tuple(cluster.collect([call(part) for part in parts], f"rows of {name}"))
+def send(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Send values of this process to the workers, where they stay until nothing refers to them."""
+    return tuple(dask().persist(*(dask().delayed(value, traverse=False) for value in values)))
 
 
-def spread(values: NDArray[Any], lengths: Sequence[int], cluster: Cluster) -> Chunks:
-    """Send values of this process to the workers, in chunks of given lengths."""
-    pieces = np.split(values, np.cumsum(lengths)[:-1])
-    parts = cluster.keep([dask().delayed(piece, pure=False, traverse=False) for piece in pieces])
-    return Chunks(tuple(parts), tuple(lengths), values[:0])
+def as_vector(values: Any) -> NDArray[Any]:
+    """Bring labels or weights to this process: the rows are split here, as in memory."""
+    return np.asarray(dask().compute(values)[0])
 
 
-def bring(chunks: Chunks, cluster: Cluster, what: str) -> Any:
-    """Return all rows in this memory, as one table of their kind."""
-    parts = cluster.collect(chunks.parts, what) or [chunks.like]
-    first = parts[0]
-    if isinstance(first, Activations):
-        features = None if first.features is None else np.concatenate([part.features for part in parts])
-        return Activations(features, np.concatenate([part.logits for part in parts]), table=first.table)
-    if hasattr(first, "iloc"):
-        return require("pandas", extra=EXTRA, feature="poscod.backends.dask").concat(parts)
-    return np.concatenate(parts)
-
-
-def draw(n: int, size: int, seed: int) -> Indices:
+def draw(n: int, size: int, rng: np.random.Generator) -> Indices:
     """Draw row numbers without replacement, in increasing order; all of them where there are no more."""
     if n <= size:
         return np.arange(n, dtype=np.intp)
-    return np.sort(np.random.default_rng(seed).choice(n, size, replace=False, shuffle=False)).astype(np.intp)
+    return np.sort(rng.choice(n, size, replace=False, shuffle=False)).astype(np.intp)
 
 
-def _pair(rows: Any, values: Any) -> tuple[Any, Any]:
-    return rows, values
+def _apply(shared: tuple[Callable[..., Any], tuple[Any, ...]], *own: Any) -> Any:
+    function, arguments = shared
+    return function(*own, *arguments)
 
 
-def _mask(inside: Indices, length: int) -> NDArray[np.uint8]:
+def _packed(inside: Indices, length: int) -> NDArray[Any]:
+    """Return row numbers as what is shorter: four bytes for each, or one bit for every row of the chunk."""
+    if 32 * len(inside) < length:
+        return inside.astype(np.uint32)
     flags = np.zeros(length, dtype=bool)
     flags[inside] = True
     return np.packbits(flags)
 
 
-def _masked(rows: Any, mask: NDArray[np.uint8]) -> Any:
-    return take(rows, np.flatnonzero(np.unpackbits(mask)))
+def _picked(rows: Any, chosen: NDArray[Any]) -> Any:
+    return take(rows, np.flatnonzero(np.unpackbits(chosen)) if chosen.dtype == np.uint8 else chosen)
 
 
-def _network_chunks(X: DaskActivations, name: str, cluster: Cluster) -> Chunks:
-    logits = as_chunks(X.logits, f"{name}.logits", cluster)
-    call = dask().delayed(_network, pure=False)
+def _network_chunks(X: DaskActivations, name: str, passes: Passes) -> Chunks:
+    logits = as_chunks(X.logits, f"{name}.logits", passes)
     if X.features is None:
-        return Chunks(tuple(call(part) for part in logits.parts), logits.lengths, _network(logits.like))
-    features = as_chunks(X.features, f"{name}.features", cluster)
+        return logits.map(_network, None, X.table, like=_network(logits.like, None, X.table))
+    features = as_chunks(X.features, f"{name}.features", passes)
     if features.lengths != logits.lengths:
         raise InvalidInputError(
             f"{name}.features and {name}.logits must have the same chunks of rows, got {features.lengths} and "
             f"{logits.lengths}: rechunk one of them."
         )
-    parts = (call(a, b, X.table) for a, b in zip(logits.parts, features.parts, strict=True))
-    return Chunks(tuple(parts), logits.lengths, _network(logits.like, features.like, X.table))
+    like = _network(logits.like, features.like, X.table)
+    return logits.map(_network, X.table, each=(features.parts,), like=like)
 
 
-def _network(logits: Any, features: Any = None, table: bool = False) -> Activations:
+def _network(logits: Any, features: Any, table: bool) -> Activations:
     return Activations(features, logits, table=table)
-
-
-def _lengths(X: Any, name: str, cluster: Cluster) -> tuple[int, ...]:
-    if not np.isnan(X.chunks[0]).any():
-        return tuple(int(n) for n in X.chunks[0])
-    return counted(tuple(np.ravel(X.to_delayed())), name, cluster)
-
-
-def _apply(function: Callable[..., Any], rows: Any, arguments: tuple[Any, ...]) -> Any:
-    return function(rows, *arguments)
-
-
-def _is_small(arguments: tuple[Any, ...]) -> bool:
-    """Tell whether arguments may be repeated for every chunk: a few numbers, texts and short arrays."""
-    plain = all(isinstance(a, (bool, int, float, str, type(None), np.ndarray)) for a in arguments)
-    return plain and sum(getattr(a, "nbytes", 8) for a in arguments) <= _SMALL_BYTES
-
-
-def _is_delayed(value: Any) -> bool:
-    return bool(dask().is_dask_collection(value))
-
-
-def _is_array(value: Any) -> bool:
-    return _is_delayed(value) and hasattr(value, "chunks") and hasattr(value, "to_delayed")
-
-
-def _is_frame(value: Any) -> bool:
-    return _is_delayed(value) and hasattr(value, "map_partitions") and value.ndim == 2
-
-
-def _is_series(value: Any) -> bool:
-    return _is_delayed(value) and hasattr(value, "map_partitions") and value.ndim == 1

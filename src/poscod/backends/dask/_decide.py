@@ -7,12 +7,10 @@ can be lost or doubled. Columns are those of `poscod.Decisions`.
 
 from __future__ import annotations
 
-import copy
 import os
 import secrets
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,51 +18,52 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from poscod._optional import require
-from poscod.backends.dask._chunks import Chunks, DaskActivations, as_chunks
-from poscod.backends.dask._cluster import EXTRA, Cluster, dask
+from poscod.activations import Activations
+from poscod.backends.dask._chunks import Chunks, as_chunks, is_frame
+from poscod.backends.dask._passes import EXTRA, FEATURE, Passes, Progress, dask
 from poscod.decision import Decisions
-from poscod.estimator import POSCOD
 from poscod.exceptions import InvalidInputError
+from poscod.model import POSCOD, Schema, Scorer
+from poscod.rule import Rule
 
-FEATURE = "poscod.backends.dask"
 
-
-def decide(model: POSCOD, X: Any, *, keep: Sequence[str] = (), cluster: Cluster | None = None) -> Any:
+def decide(model: POSCOD, X: Any, *, keep: Sequence[str] = ()) -> Any:
     """Answer or abstain on rows in chunks, lazily.
 
     Parameters
     ----------
     model : POSCOD
-        Fitted, in memory or on a cluster.
+        Fitted, in memory or on Dask.
     X : dask DataFrame, dask Array of shape (n, d) or DaskActivations
-        Of a frame the columns that the model was fitted on are used, or all but `keep` where it knows no names.
+        Of a frame the columns that the model was fitted on are used, or all but `keep` where it knows no names. The rows of an array of
+        unknown lengths are counted at once.
     keep : sequence of str, default=()
         Columns of a frame, such as ids, that are carried over in front of the decisions.
-    cluster : Cluster, default=None
-        An open one, which only an array of unknown lengths needs.
 
     Returns
     -------
     decisions : dask DataFrame
         One row per row of X, in the same order and with the same index (row numbers for arrays), with columns label, accept, reason,
-        risk, log_ratio, score. Nothing is computed yet.
+        risk, log_ratio, score. Nothing is decided yet.
     """
-    slim = decider(model)
-    like = _empty(slim)
-    if hasattr(X, "map_partitions") and getattr(X, "ndim", 0) == 2:
-        columns = _columns(model, list(X.columns), keep)
-        meta = _joined(X._meta[list(keep)], like)
-        shared = dask().delayed(slim, pure=False, traverse=False)
-        return X.map_partitions(_decide_frame, shared, columns, list(keep), like, meta=meta, enforce_metadata=False)
+    check_is_fitted(model, "rule_")
+    scorer, rule, schema = model.scorer_, model.rule_, model.schema_
+    like = _none_decided(scorer)
+    if is_frame(X):
+        columns, keep = _columns(schema, X, "X", keep), list(keep)
+        shared = dask().delayed((scorer, rule, schema), traverse=False)
+        meta = _joined(X._meta[keep], like)
+        some = X[list(dict.fromkeys([*keep, *columns]))]
+        return some.map_partitions(_decide_frame, shared, columns, keep, like, meta=meta, enforce_metadata=False)
     if keep:
-        raise InvalidInputError("keep names columns of a Dask DataFrame, and X is none: pass it as a frame.")
+        raise InvalidInputError(
+            "{parameter} names columns of a Dask DataFrame, and {X} is not one: pass it as a frame.", parameter="keep"
+        )
     frames = require("dask.dataframe", extra=EXTRA, feature=FEATURE)
-    with nullcontext() if cluster is not None or _knows_lengths(X) else Cluster() as opened:
-        chunks = as_chunks(X, "X", cluster if opened is None else opened)  # type: ignore[arg-type]
-    parts = _parts(slim, like, chunks)
-    ends = [*chunks.starts.tolist(), max(0, len(chunks) - 1)]
-    divisions = ends if all(chunks.lengths) else None
-    return frames.from_delayed(parts, meta=like, divisions=divisions, verify_meta=False)
+    chunks = rows_for(model, X, "X", Passes())
+    starts = chunks.starts.tolist()
+    parts = chunks.map(_decide_rows, scorer, rule, like, each=(starts,)).parts
+    return frames.from_delayed(parts, meta=like, divisions=[*starts, len(chunks) - 1], verify_meta=False)
 
 
 def write_decisions(
@@ -73,7 +72,7 @@ def write_decisions(
     path: str | os.PathLike[str],
     *,
     keep: Sequence[str] = (),
-    cluster: Cluster | None = None,
+    progress: Progress | None = None,
 ) -> int:
     """Decide on rows in chunks and write a folder of Parquet files, one per chunk.
 
@@ -87,8 +86,8 @@ def write_decisions(
         Folder that does not exist yet, or a location of any fsspec store, e.g. "s3://bucket/decisions".
     keep : sequence of str, default=()
         Columns of a frame, such as ids, that are carried over.
-    cluster : Cluster, default=None
-        An open one; None opens one for this call.
+    progress : callable, default=None
+        Gets (what, done, total) of the running pass.
 
     Returns
     -------
@@ -97,19 +96,18 @@ def write_decisions(
 
     Notes
     -----
-    A file is named by the number of its chunk and written under another name first, so that a worker that dies leaves nothing that is
-    read, and the one that does its work again writes the same file. A local folder appears when it is complete; in another
-    store it is complete when this function returns.
+    A file is named by the number of its chunk, so that the work of a worker that died is written once more under the same name. A local
+    folder appears when it is complete; in another store it is complete when this function returns.
     """
-    check_is_fitted(model, "threshold_")
-    with Cluster() if cluster is None else nullcontext(cluster) as running:
-        return write_parquet(decide(model, X, keep=keep, cluster=running), path, running)["rows"]
+    return write_parquet(decide(model, X, keep=keep), path, Passes(progress)).total()
 
 
-def write_parquet(table: Any, path: str | os.PathLike[str], cluster: Cluster, *, count: str = "reason") -> Counter[str]:
-    """Write a lazy table as a folder of Parquet files, as `write_decisions` says."""
+def write_parquet(
+    table: Any, path: str | os.PathLike[str], passes: Passes, *, count: str = "reason", index: bool = True
+) -> Counter[str]:
+    """Write a lazy table as a folder of Parquet files, as `write_decisions` says, and count the values of a column."""
     store, target = require("fsspec.core", extra=EXTRA, feature=FEATURE).url_to_fs(os.fspath(path))
-    local = "file" in (store.protocol if isinstance(store.protocol, (list, tuple)) else (store.protocol,))
+    local = "file" in np.atleast_1d(store.protocol)
     if store.exists(target):
         raise InvalidInputError(f"{path} exists already: choose another name or remove it first.")
     if local and not Path(target).absolute().parent.is_dir():
@@ -120,8 +118,11 @@ def write_parquet(table: Any, path: str | os.PathLike[str], cluster: Cluster, *,
     write = dask().delayed(_write, pure=False)
     store.makedirs(folder, exist_ok=True)
     try:
-        parts = [write(part, store, folder, index, count) for index, part in enumerate(table.to_delayed())]
-        counts: Counter[str] = cluster.reduce(parts, _sum_counts, "decisions")
+        parts = [
+            write(part, store, f"{folder}/part-{number:06d}.parquet", count, index)
+            for number, part in enumerate(table.to_delayed())
+        ]
+        counts: Counter[str] = passes.reduce(parts, _sum_counts, "decisions")
         if local:
             Path(folder).rename(target)
     except BaseException:
@@ -130,50 +131,53 @@ def write_parquet(table: Any, path: str | os.PathLike[str], cluster: Cluster, *,
     return counts
 
 
-def decider(model: POSCOD) -> POSCOD:
-    """Return a model that can decide and nothing else: without the rows kept for other thresholds it is small to send."""
-    check_is_fitted(model, "threshold_")
-    slim = copy.copy(model)
-    slim.__dict__.pop("calibration_", None)
-    return slim
+def rows_for(model: POSCOD, X: Any, name: str, passes: Passes, keep: Sequence[str] = ()) -> Chunks:
+    """Return the rows that a model reads, in chunks: of a frame, the columns that it was fitted on."""
+    check_is_fitted(model, "rule_")
+    schema: Schema = model.schema_
+    if not is_frame(X):
+        found = as_chunks(X, name, passes)
+        if isinstance(found.like, Activations) != model.scorer_.network:
+            raise InvalidInputError(
+                "{parameter} must be of the kind given to fit: DaskActivations or not.", parameter=name
+            )
+        return found
+    columns = _columns(schema, X, name, keep)
+    return as_chunks(X, name, passes, columns=columns).map(_rows, schema)
 
 
-def rows_for(model: POSCOD, X: Any, name: str, cluster: Cluster) -> Chunks:
-    """Return the rows that a model reads: of a frame, the columns that it was fitted on."""
-    framed = hasattr(X, "map_partitions") and getattr(X, "ndim", 0) == 2
-    return as_chunks(X, name, cluster, columns=_columns(model, list(X.columns), ()) if framed else None)
+def _columns(schema: Schema, X: Any, name: str, keep: Sequence[str]) -> list[str]:
+    there = list(X.columns)
+    if lost := [column for column in keep if column not in there]:
+        raise InvalidInputError(
+            "{keep} must name columns of {X}, got {got}: it has {allowed}.", got=lost, allowed=there
+        )
+    schema.check(there, name)
+    return list(schema.names) or [column for column in there if column not in keep]
 
 
-def _columns(model: POSCOD, columns: list[str], keep: Sequence[str]) -> list[str]:
-    if lost := [name for name in keep if name not in columns]:
-        raise InvalidInputError(f"keep must name columns of X, got {lost}: X has {columns}.")
-    wanted = [str(name) for name in getattr(model, "feature_names_in_", [])]
-    if not wanted:
-        return [name for name in columns if name not in keep]
-    if lost := [name for name in wanted if name not in columns]:
-        raise InvalidInputError(f"X lacks the columns {lost} that the model was fitted on.")
-    return wanted
+def _rows(frame: Any, schema: Schema) -> Any:
+    """Return a chunk of a frame as a model takes it."""
+    if schema.frame:
+        return frame[list(schema.features)]
+    return schema.rows({name: frame[name].to_numpy() for name in schema.names}) if schema.names else frame.to_numpy()
 
 
-def _parts(slim: POSCOD, like: Any, chunks: Chunks) -> list[Any]:
-    shared = dask().delayed(slim, pure=False, traverse=False)
-    call = dask().delayed(_decide_rows, pure=False)
-    return [call(part, shared, int(start), like) for part, start in zip(chunks.parts, chunks.starts, strict=True)]
+def _decisions(rows: Any, scorer: Scorer, rule: Rule) -> Decisions:
+    return rule.decide(scorer.scored(rows, rule.problem.loss))
 
 
-def _decide_rows(rows: Any, model: POSCOD, start: int, like: Any) -> Any:
-    if not len(rows):
-        return like
-    frame = _typed(model.decide(rows), like)
-    frame.index = frame.index + start
-    return frame
+def _decide_rows(rows: Any, start: int, scorer: Scorer, rule: Rule, like: Any) -> Any:
+    frame = _typed(_decisions(rows, scorer, rule), like)
+    return frame.set_axis(frame.index + start)
 
 
-def _decide_frame(frame: Any, model: POSCOD, columns: list[str], keep: list[str], like: Any) -> Any:
-    if not len(frame):
-        return _joined(frame[keep], like.set_axis(frame.index[:0]))
-    decisions = _typed(model.decide(frame[columns]), like)
-    return _joined(frame[keep], decisions.set_axis(frame.index))
+def _decide_frame(
+    frame: Any, shared: tuple[Scorer, Rule, Schema], columns: list[str], keep: list[str], like: Any
+) -> Any:
+    scorer, rule, schema = shared
+    decided = _typed(_decisions(_rows(frame[columns], schema), scorer, rule), like) if len(frame) else like
+    return _joined(frame[keep], decided.set_axis(frame.index))
 
 
 def _typed(decisions: Decisions, like: Any) -> Any:
@@ -186,13 +190,13 @@ def _joined(kept: Any, decisions: Any) -> Any:
     if not len(kept.columns):
         return decisions
     pandas = require("pandas", extra=EXTRA, feature=FEATURE)
-    return pandas.concat([kept, decisions.set_axis(kept.index)], axis=1)
+    return pandas.concat([kept, decisions], axis=1)
 
 
-def _empty(model: POSCOD) -> Any:
+def _none_decided(scorer: Scorer) -> Any:
     """Return the table of no decisions, with the types that a pandas frame gives to the columns."""
     text = np.array(["accepted"])
-    one = Decisions(model.classes_[:1], np.array([True]), text, np.zeros(1), np.zeros(1), np.zeros(1))
+    one = Decisions(scorer.classes[:1], np.array([True]), text, np.zeros(1), np.zeros(1), np.zeros(1))
     return one.to_pandas().iloc[:0]
 
 
@@ -200,17 +204,12 @@ def _sum_counts(parts: list[Counter[str]]) -> Counter[str]:
     return sum(parts, Counter())
 
 
-def _write(frame: Any, store: Any, folder: str, index: int, count: str) -> Counter[str]:
-    """Write one chunk under its number; the name that readers look for appears when the file is complete."""
-    name, draft = f"{folder}/part-{index:06d}.parquet", f"{folder}/.part-{index:06d}.{secrets.token_hex(6)}.tmp"
-    with store.open(draft, "wb") as file:
-        frame.to_parquet(file, engine="pyarrow")
-    if store.exists(name):
-        store.rm(name)
-    store.mv(draft, name)
-    return Counter({**frame[count].value_counts().to_dict(), "rows": len(frame)})
-
-
-def _knows_lengths(X: Any) -> bool:
-    arrays = [X.logits, X.features] if isinstance(X, DaskActivations) else [X]
-    return all(a is None or not np.isnan(getattr(a, "chunks", ((np.nan,),))[0]).any() for a in arrays)
+def _write(frame: Any, store: Any, name: str, count: str, index: bool) -> Counter[str]:
+    """Write one chunk; without its index a file has nothing that only pandas knows."""
+    pyarrow = require("pyarrow", extra=EXTRA, feature=FEATURE)
+    table = pyarrow.Table.from_pandas(frame, preserve_index=None if index else False)
+    with store.open(name, "wb") as file:
+        require("pyarrow.parquet", extra=EXTRA, feature=FEATURE).write_table(
+            table if index else table.replace_schema_metadata(), file
+        )
+    return Counter(frame[count].tolist())

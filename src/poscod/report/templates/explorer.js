@@ -5,7 +5,7 @@
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("explorer-data").textContent);
   const MISSING = "–", TANGENT_AT = 690, MAIN_SHARE = 2 / 3, SHOWN = 3000;
-  const GROUPS = ["id", "ood", "unlabelled"], REASONS = ["accepted", "ambiguous", "unfamiliar", "both"];
+  const GROUPS = ["id", "ood", "unlabeled"], REASONS = ["accepted", "ambiguous", "unfamiliar", "both"];
   const SLIDERS = ["alpha", "tpr_min", "scale"];
 
   const decode = (text) => {
@@ -21,7 +21,7 @@
     }
   }
 
-  // s = r + beta g; above an exponent of 690 the exponential is continued by its tangent, as in poscod.strategies.
+  // s = r + beta g; above an exponent of 690 the exponential is continued by its tangent, as in poscod.decision.
   const score = (group, beta, scale) => {
     const { risk, log_ratio: log, n } = group, s = new Float64Array(n);
     if (beta === 0) {
@@ -39,28 +39,14 @@
 
   // lambda is the order statistic whose rank Python has chosen; with sample weights, the score that reaches a weight.
   const threshold = (s, place, tprMin) => {
-    let lambda, below = 0, tied = 0, total = s.length;
-    if (data.rank !== null) {
-      if (data.rank[place] === null) return null;
-      lambda = s.slice().sort()[data.rank[place] - 1];
-      for (const value of s) { if (value < lambda) below++; else if (value === lambda) tied++; }
-    } else {
-      const weight = rows.calibration.weight, order = Array.from(s.keys()).sort((a, b) => s[a] - s[b]);
-      let running = 0, at = -1;
-      for (const i of order) {
-        running += weight[i];
-        if (tprMin === 1 ? weight[i] > 0 : running >= data.floor[place]) { at = i; if (tprMin < 1) break; }
-      }
-      lambda = s[at];
-      total = 0;
-      for (let i = 0; i < s.length; i++) {
-        total += weight[i];
-        if (s[i] < lambda) below += weight[i]; else if (s[i] === lambda) tied += weight[i];
-      }
+    if (data.rank !== null) return data.rank[place] === null ? null : s.slice().sort()[data.rank[place] - 1];
+    const weight = rows.calibration.weight, order = Array.from(s.keys()).sort((a, b) => s[a] - s[b]);
+    let running = 0, at = -1;
+    for (const i of order) {
+      running += weight[i];
+      if (tprMin === 1 ? weight[i] > 0 : running >= data.floor[place]) { at = i; if (tprMin < 1) break; }
     }
-    // Ties are accepted with probability tau by the randomised rule; a guaranteed threshold accepts them all.
-    const tau = tprMin === 1 || data.guaranteed ? 1 : Math.min(1, Math.max(0, (tprMin * total - below) / tied));
-    return { lambda, tau };
+    return s[at];
   };
 
   const risk = (alpha, selective, fpr) =>
@@ -86,16 +72,16 @@
   const at = (places) => {
     const [alpha, tprMin, scale] = SLIDERS.map((name) => data[name].positions[places[name]]);
     const beta = alpha === 1 ? Infinity : alpha * tprMin / (1 - alpha);
-    const line = threshold(score(rows.calibration, beta, scale), places.tpr_min, tprMin);
-    const found = { alpha, tpr_min: tprMin, scale, beta, line, outcome: {}, accept: {} };
-    if (line === null) return found;
+    const lambda = threshold(score(rows.calibration, beta, scale), places.tpr_min, tprMin);
+    const found = { alpha, tpr_min: tprMin, scale, beta, lambda, outcome: {}, accept: {} };
+    if (lambda === null) return found;
     const share = {};
     let lost = 0;
     for (const name of GROUPS.filter((group) => rows[group])) {
       const group = rows[name], s = score(group, beta, scale), counts = [0, 0, 0, 0], accept = new Uint8Array(group.n);
       for (let i = 0; i < group.n; i++) {
         const part = beta === Infinity ? 0 : scale * group.risk[i];
-        accept[i] = s[i] <= line.lambda ? 1 : 0;
+        accept[i] = s[i] <= lambda ? 1 : 0;
         counts[accept[i] ? 0 : part >= MAIN_SHARE * s[i] ? 1 : part <= (1 - MAIN_SHARE) * s[i] ? 2 : 3]++;
         if (name === "id" && accept[i]) lost += group.loss[i];
       }
@@ -109,9 +95,9 @@
       found.fpr = share.ood;
       found.risk = risk(alpha, found.selective_risk, found.fpr);
     }
-    if (rows.unlabelled) {
-      found.accepted = share.unlabelled;
-      found.free_fpr = freeFpr(share.id, share.unlabelled, rows.id.n, rows.unlabelled.n);
+    if (rows.unlabeled) {
+      found.accepted = share.unlabeled;
+      found.free_fpr = freeFpr(share.id, share.unlabeled, rows.id.n, rows.unlabeled.n);
       found.free_risk = risk(alpha, found.selective_risk, found.free_fpr);
     }
     return found;
@@ -138,10 +124,10 @@
   };
   const describe = (now) => {
     const parts = [`alpha ${general(now.alpha)}, required TPR ${percent(now.tpr_min)}, mistakes cost ${general(now.scale)} times`];
-    if (now.line === null) return `${parts[0]}: too few calibration rows for this promise.`;
+    if (now.lambda === null) return `${parts[0]}: too few calibration rows for this promise.`;
     parts.push(`${percent(now.tpr)} of known inputs accepted`);
     if (rows.ood) parts.push(`${percent(now.fpr)} of unknown inputs accepted`);
-    if (rows.unlabelled) parts.push(`${percent(now.accepted)} of traffic accepted`);
+    if (rows.unlabeled) parts.push(`${percent(now.accepted)} of traffic accepted`);
     parts.push(`selective risk ${fixed(now.selective_risk, 4)}`);
     if (rows.ood) parts.push(`SCOD risk ${fixed(now.risk, 4)}`);
     return `${parts.join("; ")}.`;
@@ -169,14 +155,12 @@
         cell.dataset.value = counts ? String(counts[i]) : "";
       });
     }
-    const { line, beta } = current;
-    byId("line").textContent = line === null ? "" :
-      `Accept where ${beta === Infinity ? "g" : "r + βg"} ≤ λ: β = ${general(beta)}, λ = ${general(line.lambda)}. ` +
-      (line.tau === 1 ? "" : `Inputs with exactly this score are all accepted; the optimal rule would accept a share τ = ${general(line.tau)} of them.`);
-    byId("line").dataset.threshold = line === null ? "" : String(line.lambda);
-    byId("line").dataset.tau = line === null ? "" : String(line.tau);
-    byId("infeasible").hidden = line !== null;
-    byId("infeasible").textContent = line === null ?
+    const { lambda, beta } = current;
+    byId("line").textContent = lambda === null ? "" :
+      `Accept where ${beta === Infinity ? "g" : "r + βg"} ≤ λ: β = ${general(beta)}, λ = ${general(lambda)}.`;
+    byId("line").dataset.threshold = lambda === null ? "" : String(lambda);
+    byId("infeasible").hidden = lambda !== null;
+    byId("infeasible").textContent = lambda === null ?
       `${rows.calibration.n.toLocaleString("en")} calibration rows are too few to promise ${percent(current.tpr_min)}: choose less.` : "";
     byId("reset").disabled = SLIDERS.every((name) => places[name] === start[name]);
     draw();
@@ -216,13 +200,13 @@
     for (const tick of ticks(0, right)) pen.fillText(general(tick), x(tick), height - BOX.bottom + 18);
     pen.fillText("conditional risk r", (BOX.left + width - BOX.right) / 2, height - 8);
     pen.save(); pen.translate(13, (BOX.top + height - BOX.bottom) / 2); pen.rotate(-Math.PI / 2); pen.fillText("log g", 0, 0); pen.restore();
-    // Unlabelled rows are the background; of the others the rarer ones lie on top.
-    const depth = (name) => name === "unlabelled" ? Infinity : rows[name].n;
+    // Unlabeled rows are the background; of the others the rarer ones lie on top.
+    const depth = (name) => name === "unlabeled" ? Infinity : rows[name].n;
     const named = GROUPS.filter((name) => rows[name]).sort((a, b) => depth(b) > depth(a) ? 1 : -1);
     for (const name of named) {
       const group = rows[name], step = Math.ceil(group.n / SHOWN), accept = current.accept[name];
       pen.fillStyle = pen.strokeStyle = colour(name);
-      pen.globalAlpha = name === "unlabelled" ? 0.4 : 0.75;
+      pen.globalAlpha = name === "unlabeled" ? 0.4 : 0.75;
       pen.lineWidth = 1.2;
       pen.beginPath();
       for (let i = 0; i < group.n; i += step) {
@@ -239,7 +223,7 @@
     }
     pen.globalAlpha = 1;
     const boundary = (setting, name, thick, dashes) => {
-      if (setting.line === null) return;
+      if (setting.lambda === null) return;
       pen.strokeStyle = colour(name);
       pen.lineWidth = thick;
       pen.setLineDash(dashes);
@@ -247,11 +231,11 @@
       let begun = false;
       const point = (r, g) => { if (begun) pen.lineTo(x(r), y(g)); else pen.moveTo(x(r), y(g)); begun = true; };
       if (setting.beta === Infinity) {
-        const level = Math.log(setting.line.lambda);
+        const level = Math.log(setting.lambda);
         if (level >= low && level <= high) { point(0, level); point(right, level); }
       } else {
         // Points at even steps of g where the line is steep, and of r where it is flat.
-        const { beta, scale, line: { lambda } } = setting, points = [];
+        const { beta, scale, lambda } = setting, points = [];
         for (let i = 0; i <= 200; i++) {
           const g = low + (high - low) * i / 200, r = right * i / 200, rest = lambda - scale * r;
           points.push([(lambda - (beta === 0 ? 0 : Math.exp(g + Math.log(beta)))) / scale, g]);

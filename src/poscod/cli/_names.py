@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the shell calls the arguments of the library: options and tables. Errors and warnings are told with these names."""
+
+_SAME = (
+    "alpha amp backbone batch_size calibration classifier crop delta dtype false_alarm layer level loss max_points "
+    "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min window"
+)
+NAMES: dict[str, str] = {
+    **{name: f"--{name.replace('_', '-')}" for name in _SAME.split()},
+    "X": "the labeled table",
+    "X_id": "the labeled rows that the ratio sees",
+    "X_ood": "--ood",
+    "X_unlabeled": "the unlabeled table",
+    "at": "the column of --time",
+    "created": "--calibrated",
+    "l2": "l2 in Python",
+    "max_columns": "--columns",
+    "n_examples": "--examples",
+    "ood_prior": "ood_prior in Python",
+    "ood_prior_": "the OOD share",
+    "random_state": "--seed",
+    "recipe": "--ratio",
+    "risk_max": "--max-error",
+    "share": "--budget",
+    "with_rule": "POSCOD.with_rule in Python",
+    "y": "the column of --target",
+}
+"""Name of an argument to what the shell calls it."""
