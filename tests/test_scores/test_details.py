@@ -192,13 +192,13 @@ def test_dice_without_sparsity_is_energy():
 @pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "she"])
 def test_without_labels_predicted_classes_are_used(name):
     act = head_world()
-    unlabelled = Activations(act.features, act.logits)
+    unlabeled = Activations(act.features, act.logits)
     predicted = Activations(act.features, act.logits, act.logits.argmax(axis=1))
-    np.testing.assert_array_equal(SCORES[name]().fit(unlabelled)(act), SCORES[name]().fit(predicted)(act))
+    np.testing.assert_array_equal(SCORES[name]().fit(unlabeled)(act), SCORES[name]().fit(predicted)(act))
 
 
 @pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "she"])
-def test_unlabelled_rows_among_labelled_ones_are_refused(name):
+def test_unlabeled_rows_among_labelled_ones_are_refused(name):
     act = head_world()
     labels = np.array(act.labels)
     labels[7] = -1

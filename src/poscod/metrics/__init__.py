@@ -17,20 +17,10 @@ from poscod.metrics._intervals import DegenerateIntervalWarning as DegenerateInt
 from poscod.metrics._intervals import Interval, binomial_interval, bootstrap, compare
 from poscod.metrics._intervals import counted_loss_interval as counted_loss_interval
 from poscod.metrics._intervals import mean_loss_interval as mean_loss_interval
-from poscod.metrics._values import (
-    METRICS,
-    augrc,
-    aupr,
-    aurc,
-    auroc,
-    ausrt,
-    fpr_at_tpr,
-    fpr_at_tpr_ood_positive,
-    oscr,
-    scod_risk,
-)
+from poscod.metrics._values import METRICS, augrc, aupr, aurc, auroc, ausrt, fpr_at_tpr, oscr, scod_risk
 from poscod.metrics._values import aurc_of as aurc_of
 from poscod.metrics._values import auroc_of as auroc_of
+from poscod.metrics._values import fpr_at_tpr_ood_positive as fpr_at_tpr_ood_positive
 
 __all__ = [
     "METRICS",
@@ -44,7 +34,6 @@ __all__ = [
     "bootstrap",
     "compare",
     "fpr_at_tpr",
-    "fpr_at_tpr_ood_positive",
     "oscr",
     "scod_curve",
     "scod_risk",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The likelihood ratio g(x) = p_O(x) / p_I(x), learned from ID rows and an unlabelled mixture.
+"""The likelihood ratio g(x) = p_O(x) / p_I(x), learned from ID rows and an unlabeled mixture.
 
 Every estimator has ``fit(X_id, X_unlabeled)``, ``log_ratio(X)``, ``ratio(X)``, ``ood_prior_`` and ``ood_prior_interval(level)``.
 ID rows must be rows the classifier was not trained on.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""CorrectedSigmoid: the likelihood ratio g = p_O / p_I from labelled ID rows and an unlabelled mixture.
+"""CorrectedSigmoid: the likelihood ratio g = p_O / p_I from labeled ID rows and an unlabeled mixture.
 
 Convention: ``p(z = I | x) = 1 / (1 + a + exp(u(x)))`` with ``a = pi_U / (1 - pi_U) * (1 - pi)`` and
 ``log g = u + log((1 - pi_U) / (pi_U pi))``: no subtraction, finite for every row (errata 3, 7).
@@ -9,7 +9,7 @@ References
 .. [1] V. Franc, J. Paplham, D. Prusa, "SCOD: From Heuristics to Theory", ECCV 2024, Theorem 4.
 .. [2] K. Jaskie, C. Elkan, A. Spanias, "A Modified Logistic Regression for Positive and Unlabeled Learning", 2019.
 .. [3] P. Teisseyre, J. Mielniczuk, M. Lazecka, "Different Strategies of Fitting Logistic Regression for Positive and
-   Unlabelled Data", ICCS 2020.
+   Unlabeled Data", ICCS 2020.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class CorrectedSigmoid(Ratio):
 
     Notes
     -----
-    The model is ``p(z = I | x) = 1 / (1 + a + exp(u))``, ``u = theta^T [phi; 1]``, z = I for labelled and z = U for unlabelled
-    rows, pi_U the share of unlabelled rows and pi the OOD prior. The likelihood is not convex in (theta, a): a joint
+    The model is ``p(z = I | x) = 1 / (1 + a + exp(u))``, ``u = theta^T [phi; 1]``, z = I for labeled and z = U for unlabeled
+    rows, pi_U the share of unlabeled rows and pi the OOD prior. The likelihood is not convex in (theta, a): a joint
     fit starts from several priors, from small ones upwards, and keeps the best.
 
     Examples

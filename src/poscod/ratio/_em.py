@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """EMRatio: the latent-variable likelihood of the mixture around any classifier that takes sample weights.
 
-Convention: an unlabelled row is OOD with probability ``pi g / (1 - pi + pi g)`` (E-step, from a model that has not seen the
+Convention: an unlabeled row is OOD with probability ``pi g / (1 - pi + pi g)`` (E-step, from a model that has not seen the
 row) and enters the fit twice, as OOD and as ID with those weights (M-step). ``log g = logit q(x) + log((1 - pi_U pi) /
 (pi_U pi))`` with q the classifier's probability of OOD.
 """

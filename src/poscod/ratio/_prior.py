@@ -34,9 +34,9 @@ GRID = 400
 
 
 class Acceptance(NamedTuple):
-    """Shares of ID rows (tpr) and of unlabelled rows (accepted) below each threshold (cut), and effective sizes.
+    """Shares of ID rows (tpr) and of unlabeled rows (accepted) below each threshold (cut), and effective sizes.
 
-    ``above`` is the mean score of unlabelled rows beyond the last cut, where no ID row lies.
+    ``above`` is the mean score of unlabeled rows beyond the last cut, where no ID row lies.
     """
 
     tpr: Floats
@@ -150,7 +150,7 @@ def estimate_prior(
     weight_id: Any = None,
     weight_unlabeled: Any = None,
 ) -> float:
-    """Estimate the share of OOD rows in the unlabelled sample.
+    """Estimate the share of OOD rows in the unlabeled sample.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def gate_p_value(
     permutations: int = 399,
     seed: int = 0,
 ) -> float:
-    """Test pi = 0 against "unlabelled rows are more unlike ID than ID rows are"."""
+    """Test pi = 0 against "unlabeled rows are more unlike ID than ID rows are"."""
     rng = np.random.default_rng(seed)
     keep = np.arange(len(unlabeled))
     if len(keep) > MAX_ROWS:

@@ -14,8 +14,4 @@ from poscod.theory._sigmoid import corrected_sigmoid_parameters as corrected_sig
 from poscod.theory._sigmoid import prior_from_a as prior_from_a
 from poscod.theory._sigmoid import source_posterior as source_posterior
 
-__all__ = [
-    "FiniteWorld",
-    "GaussianWorld",
-    "no_free_lunch",
-]
+__all__ = ["FiniteWorld", "GaussianWorld", "no_free_lunch"]
