@@ -66,7 +66,7 @@ def join(schema: Schema, batches: Sequence[Batch]) -> Any:
 def first_gap(batch: Batch, schema: Schema) -> str:
     """Return where the first value is missing or not finite, for people; empty where there is none."""
     for name, part in batch.parts.items():
-        gaps = ~np.isfinite(part) if part.dtype.kind == "f" else np.equal(part.astype(object), None)
+        gaps = ~np.isfinite(part) if part.dtype.kind == "f" else np.asarray(part.astype(object) == np.array(None))
         for row, *column in np.argwhere(gaps)[:1].tolist():
             names = schema.logits if name == "logits" else schema.features
             if column:
@@ -116,8 +116,7 @@ def rows_from_document(document: dict[str, Any], schema: Schema, max_rows: int) 
             raise Refusal(422, f"{form} must be a list with one entry per row.")
     elif type(value) is not dict or not {list}.issuperset(map(type, value.values())):
         raise Refusal(422, f"{form} must be an object of lists with one entry per row.")
-    read = {"rows": _rows, "columns": _columns, "records": _records, "activations": _activations}[form]
-    return _checked(read(value, schema), _ids(document.get("ids")), max_rows)
+    return _checked(FORMS[form](value, schema), _ids(document.get("ids")), max_rows)
 
 
 def _json(body: bytes, schema: Schema, max_rows: int) -> Batch:
@@ -193,6 +192,14 @@ def _activations(value: Mapping[str, Any], schema: Schema) -> Batch:
     if value.keys() != sizes.keys():
         raise Refusal(422, f"A row must have {schema.words}, under {' and '.join(sizes)}.")
     return Batch({name: _matrix(value[name], name, width) for name, width in sizes.items()})
+
+
+FORMS: dict[str, Callable[[Any, Schema], Batch]] = {
+    "rows": _rows,
+    "columns": _columns,
+    "records": _records,
+    "activations": _activations,
+}
 
 
 def _from_matrix(array: NDArray[Any], schema: Schema) -> Batch:

@@ -129,7 +129,7 @@ class Service:
 
 def _rule(loaded: LoadedModel, **costs: float) -> tuple[POSCOD, dict[str, Any]]:
     """Return a model at other costs, and what there is to say of its rule."""
-    model = loaded.model.at(**costs)
+    model = loaded.model.at(alpha=costs.get("alpha"), tpr_min=costs.get("tpr_min"))
     return model, plain({"rule": model.rule_.to_dict(), "calibration": rates(model)})
 
 
