@@ -383,5 +383,6 @@ def _date(created: Any) -> str:
         text = created if isinstance(created, str) else created.isoformat()
         datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (AttributeError, ValueError):
-        raise InvalidInputError(f"created must be a date such as 2026-01-31, got {created!r}.") from None
+        message = "{parameter} must be a date such as 2026-01-31, got {got!r}."
+        raise InvalidInputError(message, parameter="created", got=created) from None
     return text

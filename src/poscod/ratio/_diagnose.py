@@ -16,9 +16,8 @@ from scipy.stats import binomtest, chi2_contingency, norm
 from poscod._validation import Floats, check_count, check_number
 from poscod.exceptions import InvalidInputError, warn_caller
 from poscod.metrics import binomial_interval
-from poscod.ratio._ratio import Ratio
+from poscod.ratio._ratio import ClassPriorShiftWarning, Ratio, SeenByClassifierWarning
 from poscod.ratio._rows import Rows, as_rows, columns_of
-from poscod.ratio._warnings import ClassPriorShiftWarning, SeenByClassifierWarning
 from poscod.scores import one_minus_msp
 
 # A class mix that differs by more than this (total variation, confident half) is a shift and not a flicker.

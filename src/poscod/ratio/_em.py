@@ -39,7 +39,7 @@ class EMRatio(Ratio):
         Has ``fit(X, y, sample_weight)`` and ``predict_proba``; it is cloned, never changed.
     ood_prior : float in (0, 1) or None, default=None
         Known share of OOD rows in the mixture; None estimates it on out-of-sample scores.
-    prior : {"mean", "bbe", "lcb_grid", "blanchard", "scott"}, default="mean"
+    prior : {"mean", "bbe", "lcb_grid", "scott"}, default="mean"
         Estimator of the share (key of `PRIORS`). It is not part of the likelihood: with a flexible classifier the
         likelihood does not determine it.
     max_iter : int, default=10

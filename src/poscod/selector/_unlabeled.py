@@ -147,20 +147,16 @@ def unlabeled_fpr(
     prior = check_prior(pi, pi_variance, pi_interval, level)
     upper = binomial_interval(accepted, n, level=level, side="upper").high if a <= t else 1.0
     rates = fpr_of(np.array(t), np.array(a), m, n, prior, normal_quantile(level))
-    unclipped, low, high = float(rates.estimate), float(rates.low), float(rates.high)
-    reason = ""
-    if low <= 0.0 and high >= 1.0:
+    clipped, unclipped, reason = _clipped(rates), float(rates.estimate), ""
+    if np.isnan(clipped.estimate):
         reason = f"pi = {prior.value:g} is too small for {m} ID and {n} unlabelled rows to say anything about the FPR."
-    elif high < 0.0 or low > 1.0:
-        reason = (
-            f"pi = {prior.value:g} contradicts TPR = {t:.4g} and the share {a:.4g} of unlabelled rows accepted, which give "
-            f"FPR = {unclipped:.4g}: check pi and that the ID rows follow the same law as those in the mixture."
-        )
-        low, high = 0.0, 1.0
-    estimate = math.nan if reason else min(1.0, max(0.0, unclipped))
-    error = float(rates.standard_error)
-    ends = max(0.0, low), min(1.0, high)
-    return UnlabeledFPR(estimate, *ends, level, unclipped, error, upper, not reason, reason)
+        if rates.high < 0.0 or rates.low > 1.0:
+            reason = (
+                f"pi = {prior.value:g} contradicts TPR = {t:.4g} and the share {a:.4g} of unlabelled rows accepted, which give "
+                f"FPR = {unclipped:.4g}: check pi and that the ID rows follow the same law as those in the mixture."
+            )
+    estimate, low, high, error = (float(value) for value in clipped)
+    return UnlabeledFPR(estimate, low, high, level, unclipped, error, upper, not reason, reason)
 
 
 def fpr_of(tpr: Floats, accepted: Floats, m: int, n: int, prior: Prior, z: float) -> Rates:
@@ -178,6 +174,18 @@ def fpr_of(tpr: Floats, accepted: Floats, m: int, n: int, prior: Prior, z: float
     sign = np.where(gap < 0.0, -1.0, 1.0)
     ends = tpr - sign * inner, tpr - sign * outer
     return Rates(tpr - gap / pi, np.minimum(*ends), np.maximum(*ends), error)
+
+
+def _clipped(rates: Rates) -> Rates:
+    """Return F and its ends in [0, 1]; NaN in [0, 1] where nothing is known: outside by more than its error, or anywhere."""
+    unknown = ((rates.low <= 0.0) & (rates.high >= 1.0)) | (rates.high < 0.0) | (rates.low > 1.0)
+    estimate, low, high = (np.clip(value, 0.0, 1.0) for value in rates[:3])
+    return Rates(
+        np.where(unknown, np.nan, estimate),
+        np.where(unknown, 0.0, low),
+        np.where(unknown, 1.0, high),
+        rates.standard_error,
+    )
 
 
 def _fieller(gap: Floats, noise: Floats, prior: Prior) -> tuple[Floats, Floats]:
@@ -340,13 +348,9 @@ def unlabeled_scod_curve(
     n_id = np.where(none, 0, np.searchsorted(ordered, threshold, side="right"))
     share_id = n_id / m
     share_unlabeled = np.where(none, 0.0, np.searchsorted(np.sort(mixture), threshold, side="right") / n)
-    rates = fpr_of(share_id, share_unlabeled, m, n, prior, z)
+    fpr, fpr_low, fpr_high, _ = _clipped(fpr_of(share_id, share_unlabeled, m, n, prior, z))
+    unknown = np.isnan(fpr)
     mean, error = _mean_and_error(lost, n_id)
-    # Outside of [0, 1] by more than its error, or anywhere in it: nothing is known about F (as in `unlabeled_fpr`).
-    unknown = ((rates.low <= 0.0) & (rates.high >= 1.0)) | (rates.high < 0.0) | (rates.low > 1.0)
-    fpr = np.where(unknown, np.nan, np.clip(rates.estimate, 0.0, 1.0))
-    fpr_low = np.where(unknown, 0.0, np.clip(rates.low, 0.0, 1.0))
-    fpr_high = np.where(unknown, 1.0, np.clip(rates.high, 0.0, 1.0))
     centre = np.where(unknown, 0.5, fpr)
     middle = problem.risk(mean, centre)
     below = _distance(problem.alpha, z * error, centre - fpr_low)

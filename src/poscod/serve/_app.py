@@ -8,8 +8,8 @@ interface says. Whatever is refused, also by the framework, becomes a `Refusal`,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from importlib import resources
 from typing import Any, NoReturn
@@ -26,9 +26,8 @@ from poscod.serve._arrow import ARROW_TYPE
 from poscod.serve._bodies import read_body
 from poscod.serve._gate import Gate
 from poscod.serve._openapi import Endpoint, describe
-from poscod.serve._plain import dumps
-from poscod.serve._refusal import Refusal
 from poscod.serve._rows import JSON_TYPE, READERS, parse_json
+from poscod.serve._say import Refusal, dumps
 from poscod.serve._service import COSTS, Question, Service
 
 # Larger bodies are parsed in a compute thread, so that the event loop keeps answering.
@@ -50,7 +49,7 @@ def build(service: Service, *, access_log: bool) -> Starlette:
     known = frozenset(endpoint.path for endpoint in endpoints)
     open_paths = frozenset(endpoint.path for endpoint in endpoints if endpoint.open)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
         watcher = asyncio.create_task(_follow_file(service)) if service.settings.reload_seconds else None
         try:
@@ -78,16 +77,10 @@ async def _refuse(_: Request, error: Exception) -> NoReturn:
 
 
 async def _follow_file(service: Service) -> None:
-    """Look at the model file now and then; load it once it has stopped changing."""
-    holder, loop = service.holder, asyncio.get_running_loop()
-    last: Any = None
+    """Look at the model file now and then."""
     while True:
         await asyncio.sleep(service.settings.reload_seconds)
-        found = holder.changed()
-        if found is not None and found == last:
-            await loop.run_in_executor(None, holder.reload)
-            found = None
-        last = found
+        await asyncio.get_running_loop().run_in_executor(None, service.holder.look)
 
 
 class _Handlers:
@@ -131,12 +124,11 @@ class _Handlers:
         query = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         values: dict[str, Any] = {}
         for name, given in query.items():
-            try:
+            if name not in COSTS:
+                raise Refusal(422, f"The query takes {' and '.join(COSTS)}, got '{name[:100]}'.")
+            with contextlib.suppress(ValueError):
+                values[name] = given[-1][:100]
                 values[name] = float(given[-1])
-            except ValueError:
-                raise Refusal(422, f"{name[:100]} must be a number, got '{given[-1][:100]}'.") from None
-        if unknown := sorted(values.keys() - COSTS.keys()):
-            raise Refusal(422, f"The query takes {' and '.join(COSTS)}, got '{unknown[0][:100]}'.")
         return await self._at(lambda: values)
 
     async def at_rows(self, request: Request) -> Response:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._optional import require
-from poscod.serve._refusal import Refusal, too_many
+from poscod.serve._say import Refusal, too_many
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 # Numbers of fields in Arrow's Message.fbs: what a message holds, and how a record batch is compressed.

@@ -7,7 +7,7 @@ import asyncio
 
 from starlette.types import Receive
 
-from poscod.serve._refusal import Refusal
+from poscod.serve._say import Refusal
 
 # A refused caller may still be sending; so many bytes and seconds are thrown away, so that it can read why.
 _LINGER_BYTES, _LINGER_SECONDS = 64 * 2**20, 2.0

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from poscod.decision import REASONS
 from poscod.model import Schema
 from poscod.serve._arrow import ARROW_TYPE
-from poscod.serve._refusal import PROBLEM_TYPE
-from poscod.serve._rows import JSON_TYPE, LONGEST_ID, NPY_TYPE, forms_of
+from poscod.serve._rows import JSON_TYPE, LONGEST_ID, NPY_TYPE, forms_of, sizes_of
+from poscod.serve._say import PROBLEM_TYPE
 from poscod.serve._settings import Settings
 
 Json = dict[str, Any]
@@ -137,7 +137,7 @@ def _bodies(schema: Schema, max_rows: int) -> dict[str, Json]:
     """Describe what is sent to a path, by media type, with an example of one row."""
     cell: Json = {"type": ["number", "string", "boolean", "null"]} if schema.frame else _GAPS
     value = cell if schema.column_names else {"anyOf": [cell, _array(cell)]}
-    sizes = {name: n for name, n in (("features", schema.n_features), ("logits", schema.n_logits)) if n}
+    sizes = sizes_of(schema)
     row = (
         {"anyOf": [_TEXT, _array(cell)]} if schema.kind == "any" else _array(cell, schema.n_features, schema.n_features)
     )

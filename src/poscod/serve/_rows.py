@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from poscod.exceptions import InvalidInputError
 from poscod.model import Schema, listed, read_npy
 from poscod.serve._arrow import ARROW_TYPE, read_stream
-from poscod.serve._refusal import Refusal, too_many
+from poscod.serve._say import Refusal, too_many
 
 JSON_TYPE, NPY_TYPE = "application/json", "application/x-npy"
 LONGEST_ID = 200
@@ -65,17 +65,14 @@ def join(schema: Schema, batches: Sequence[Batch]) -> Any:
 
 def first_gap(batch: Batch, schema: Schema) -> str:
     """Return where the first value is missing or not finite, for people; empty where there is none."""
-    before = 0
     for name, part in batch.parts.items():
-        cells = part.reshape(len(part), -1)
-        gaps = ~np.isfinite(cells) if part.dtype.kind == "f" else np.equal(cells.astype(object), None)
-        if gaps.any():
-            row, column = np.argwhere(gaps)[0].tolist()
-            known = schema.column_names
-            return (
-                f"row {row + 1}, column {f'{column + 1} of {name}' if known is None else repr(known[before + column])}"
-            )
-        before += cells.shape[1]
+        gaps = ~np.isfinite(part) if part.dtype.kind == "f" else np.equal(part.astype(object), None)
+        for row, *column in np.argwhere(gaps)[:1].tolist():
+            names = schema.logits if name == "logits" else schema.features
+            if column:
+                known = len(names) == part.shape[1]
+                name = names[column[0]] if known else f"{name}[{column[0] + 1}]"
+            return f"row {row + 1}, column '{name}'"
     return ""
 
 
@@ -97,6 +94,11 @@ def forms_of(schema: Schema) -> list[str]:
     named = bool(schema.features) == bool(schema.n_features) and bool(schema.logits) == bool(schema.n_logits)
     first = "activations" if schema.kind == "network" else "rows"
     return [first, "columns", "records"] if named and schema.names else [first]
+
+
+def sizes_of(schema: Schema) -> dict[str, int]:
+    """Return how many features and logits a row of a network has."""
+    return {name: n for name, n in (("features", schema.n_features), ("logits", schema.n_logits)) if n}
 
 
 def rows_from_document(document: dict[str, Any], schema: Schema, max_rows: int) -> Batch:
@@ -145,7 +147,7 @@ def _arrow(body: bytes, schema: Schema, max_rows: int) -> Batch:
     if "columns" in forms_of(schema) and (schema.kind != "network" or not columns.keys() & {"features", "logits"}):
         batch = _columns(columns, schema)
     elif schema.kind == "network":
-        batch = _sized(columns, schema)
+        batch = _activations(columns, schema)
     elif schema.kind == "any" and len(columns) == 1:
         batch = Batch({"rows": next(iter(columns.values()))})
     elif all(part.ndim == 1 and part.dtype.kind == "f" for part in columns.values()):
@@ -185,18 +187,12 @@ def _columns(value: Mapping[str, Any], schema: Schema) -> Batch:
     return Batch({name: _vector(value[name], name, schema) for name in schema.names}, named=True)
 
 
-def _activations(value: dict[str, Any], schema: Schema) -> Batch:
-    return _sized({name: _matrix(part, _short(name), 0) for name, part in value.items()}, schema)
-
-
-def _sized(parts: Parts, schema: Schema) -> Batch:
-    """Return features and logits of a network, if they are those of the model."""
-    wanted = {"features": schema.n_features, "logits": schema.n_logits}
-    if {name: part.shape[1] if part.ndim == 2 else 1 for name, part in parts.items()} != {
-        k: n for k, n in wanted.items() if n
-    }:
-        raise Refusal(422, f"A row must have {schema.words}, as lists of numbers under features and logits.")
-    return Batch(parts)
+def _activations(value: Mapping[str, Any], schema: Schema) -> Batch:
+    """Return features and logits of a network, lists or arrays."""
+    sizes = sizes_of(schema)
+    if value.keys() != sizes.keys():
+        raise Refusal(422, f"A row must have {schema.words}, under {' and '.join(sizes)}.")
+    return Batch({name: _matrix(value[name], name, width) for name, width in sizes.items()})
 
 
 def _from_matrix(array: NDArray[Any], schema: Schema) -> Batch:
@@ -208,21 +204,17 @@ def _from_matrix(array: NDArray[Any], schema: Schema) -> Batch:
     if schema.kind == "frame":
         return Batch(dict(zip(schema.features, array.T, strict=True)), named=True)
     if schema.kind == "network":
-        features, logits = np.split(array, [schema.n_features], axis=1)
-        return Batch({"features": features, "logits": logits} if schema.n_features else {"logits": logits})
+        parts = {"features": array[:, : schema.n_features], "logits": array[:, schema.n_features :]}
+        return Batch({name: parts[name] for name in sizes_of(schema)})
     return Batch({"rows": array})
 
 
 def _check_names(given: Iterable[str], schema: Schema, source: str) -> None:
     """Compare the names that came with those of the model."""
     if extra := sorted(set(given) - set(schema.names)):
-        raise Refusal(
-            422, f"{source} holds {listed(map(_short, extra), 5)}, which the model does not read: leave that out."
-        )
-    try:
-        schema.check(given, source)
-    except InvalidInputError as error:
-        raise Refusal(422, str(error)) from None
+        names = listed(map(_short, extra), 5)
+        raise Refusal(422, f"{source} holds {names}, which the model does not read: leave that out.")
+    schema.check(given, source)
 
 
 def _checked(batch: Batch, ids: list[str] | None, max_rows: int) -> Batch:
@@ -255,8 +247,12 @@ def _vector(values: Any, name: str, schema: Schema) -> NDArray[Any]:
     raise Refusal(422, f"The column '{name}' must hold numbers{' or texts' * schema.frame}.")
 
 
-def _matrix(values: list[Any], name: str, width: int) -> NDArray[np.float64]:
+def _matrix(values: Any, name: str, width: int) -> NDArray[Any]:
     """Return a matrix with NaN for null; 0 takes the width of the first row."""
+    if isinstance(values, np.ndarray):
+        if values.shape[1:] != (width,):
+            raise Refusal(422, f"{name} must be lists of {width} numbers.")
+        return values
     wide = width or (len(values[0]) if values and type(values[0]) is list else 0)
     for i, row in enumerate(values, 1):
         if type(row) is not list or len(row) != wide or not _NUMBERS.issuperset(map(type, row)):

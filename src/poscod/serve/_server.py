@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn  # noqa: TID253 (this file is imported where a service is run)
 from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: TID253
 
-from poscod.serve._lines import say
+from poscod.serve._say import say
 from poscod.serve._service import Service
 
 
