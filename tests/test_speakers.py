@@ -175,8 +175,8 @@ def test_the_report_and_its_explorer(said):
             promise.bound,
             promise.confidence,
         )
-    page = " ".join(html.unescape(render(summary, ".html")).split())
-    assert str(model.rule_) in page
+    for form in (".html", ".md"):
+        assert str(model.rule_) in " ".join(html.unescape(render(summary, form)).split())
     explorer = summary["explorer"]
     start = {key: explorer[key]["positions"][explorer[key]["start"]] for key in ("alpha", "tpr_min")}
     assert start["alpha"] == model.rule_.problem.alpha
@@ -192,7 +192,8 @@ def test_the_monitor(said):
     assert reference.rule == model.rule_.to_dict()
     summary = Monitor(reference).summary()
     assert summary["reference"]["rule"] == model.rule_.to_dict()
-    assert str(model.rule_) in " ".join(html.unescape(render(summary, ".html")).split())
+    for form in (".html", ".md"):
+        assert str(model.rule_) in " ".join(html.unescape(render(summary, form)).split())
 
 
 def test_the_onnx_graph(said):
