@@ -108,12 +108,13 @@ def describe(endpoints: Iterable[Endpoint], schema: Schema, settings: Settings) 
         if answer == "Decided":
             content[ARROW_TYPE] = {"schema": _BINARY}
         problem = {PROBLEM_TYPE: {"schema": _ref("Problem")}}
-        paths.setdefault(path, {})[method.lower()] = operation = {
+        operation: Json = {
             "operationId": handler.__name__,
             "summary": inspect.getdoc(handler),
             "responses": {"200": {"description": answer, "content": content}}
             | {str(status): {"description": REFUSALS[status], "content": problem} for status in (*refusals, 405)},
         }
+        paths.setdefault(path, {})[method.lower()] = operation
         if 401 in refusals:
             operation["security"] = [{"token": []}]
         if 415 in refusals:
