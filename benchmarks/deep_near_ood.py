@@ -40,7 +40,7 @@ def pixels(images: Images, rows: Any) -> torch.Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=12, help="epochs of the run over all weights")
-    parser.add_argument("--rows", type=int, default=600, help="labelled rows, and ID and OOD rows of the mixture, each")
+    parser.add_argument("--rows", type=int, default=600, help="labeled rows, and ID and OOD rows of the mixture, each")
     parser.add_argument(
         "--rates", type=float, nargs="*", default=[3e-4], help="learning rates of the network's own weights"
     )
@@ -69,7 +69,7 @@ def main() -> None:
         print(f"{name:32s} {quality}  prior {prior:.3f}  {seconds:5.0f} s", flush=True)
 
     print(
-        f"{n} labelled rows, mixture of {n} ID and {n} OOD rows, {TEST_ROWS} + {TEST_ROWS} test rows, seed {args.seed}"
+        f"{n} labeled rows, mixture of {n} ID and {n} OOD rows, {TEST_ROWS} + {TEST_ROWS} test rows, seed {args.seed}"
     )
     print(f"{'1 - MSP':32s} AUROC {auroc(risk[0], risk[1]):.4f}")
     features = [[Activations(rows.features) for rows in pair] for pair in (seen, tested)]

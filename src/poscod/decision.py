@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from poscod._optional import require
 from poscod._validation import Floats, check_number, check_vector
 
-__all__ = ["REASONS", "Decisions", "Scored", "rejection_score"]
+__all__ = ["Decisions", "Scored"]
 
 REASONS: dict[str, str] = {
     "accepted": "the score is at most the threshold",

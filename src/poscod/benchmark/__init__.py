@@ -6,7 +6,7 @@
 """
 
 from poscod.benchmark._compare import compare
-from poscod.benchmark._definitions import DEFINITIONS
+from poscod.benchmark._definitions import DEFINITIONS as DEFINITIONS
 from poscod.benchmark._render import FORMATS as FORMATS
 from poscod.benchmark._render import render
 from poscod.benchmark._results import read_results
@@ -16,7 +16,6 @@ from poscod.benchmark._tables import TABLES as TABLES
 from poscod.benchmark._tables import table
 
 __all__ = [
-    "DEFINITIONS",
     "BenchmarkError",
     "BenchmarkSpec",
     "compare",

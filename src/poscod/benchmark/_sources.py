@@ -293,10 +293,10 @@ def _digits() -> dict[str, Pool]:
     X, y = X[order], y[order]
     known = np.flatnonzero(y <= 5)
     trained, fresh = known[:240], known[240:]
-    model = LogisticRegression(max_iter=1000).fit(X[trained], y[trained])
+    classifier = LogisticRegression(max_iter=1000).fit(X[trained], y[trained])
 
     def rows(pixels: Floats, labels: Any = None) -> Activations:
-        return Activations(pixels, model.decision_function(pixels), labels, model.coef_, model.intercept_)
+        return Activations(pixels, classifier.decision_function(pixels), labels, classifier.coef_, classifier.intercept_)
 
     shuffled = X[known][:, rng.permutation(X.shape[1])]
     bank, id_test = rows(X[trained], y[trained]), rows(X[fresh], y[fresh])

@@ -3,7 +3,7 @@
 
 _SAME = (
     "alpha amp backbone batch_size calibration classifier crop delta dtype false_alarm layer level loss max_points "
-    "ood_limit pi precision probabilities ratio reject_label resize threshold tpr_min window"
+    "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min window"
 )
 NAMES: dict[str, str] = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME.split()},

@@ -42,10 +42,8 @@ class Ledger:
         moved = valid & (decisions.accept != (decisions.score <= threshold))
         # A score that was written and read again may have moved across the threshold by a rounding.
         if (moved & ~np.isclose(decisions.score, threshold, rtol=1e-6, atol=0.0)).any():
-            raise InvalidInputError(
-                f"decisions must be made at the reference's threshold ({threshold:g}), got others: make a reference of the model that "
-                "decides."
-            )
+            message = "{parameter} must be made at the reference's threshold ({allowed:g}), got others: make a reference of the model that decides."
+            raise InvalidInputError(message, parameter="decisions", allowed=threshold)
         if moved.any():
             side = np.where(decisions.accept, threshold, np.nextafter(threshold, np.inf))
             decisions = replace(decisions, score=np.where(moved, side, decisions.score))
@@ -61,9 +59,8 @@ class Ledger:
         truth, answer = label_codes(y, self.cells.classes), label_codes(decisions.label, self.cells.classes)
         known = truth < len(self.cells.classes)
         if (known & (answer == len(self.cells.classes))).any():
-            raise InvalidInputError(
-                "decisions must name classes of the reference where y does: they are another model's."
-            )
+            message = "{parameter} must name classes of the reference where {y} does: they are another model's."
+            raise InvalidInputError(message, parameter="decisions")
         cell = 2 * ~known + ~decisions.accept.astype(bool)
         for i in np.unique(index).tolist():
             here = index == i

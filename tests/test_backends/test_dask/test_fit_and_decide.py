@@ -11,6 +11,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -21,7 +22,7 @@ from poscod import POSCOD, Activations
 from poscod.backends import dask as backend
 from poscod.backends.dask import _fit
 from poscod.exceptions import InvalidInputError
-from poscod.model import NoUnlabeledDataWarning
+from poscod.model import NoUnlabeledDataWarning, Schema
 from poscod.ratio import CorrectedSigmoid, StandardSigmoid
 from poscod.selector import solve
 
@@ -220,7 +221,18 @@ def test_bad_input_is_refused_in_a_sentence(data, in_memory, tmp_path):
         backend.fit(in_memory, rows, y[:-1], traffic)
     with pytest.raises(InvalidInputError, match="got ndarray: rows in memory need no Dask"):
         backend.fit(in_memory, X, y, traffic)
+    with pytest.raises(InvalidInputError, match=r"X_unlabeled must have rows like those of X, with 4 .*, got 3"):
+        backend.fit(in_memory, rows, y, lazy(U[:, :3], 400))
+    with pytest.raises(InvalidInputError, match="X must be of the kind given to fit: DaskActivations or not"):
+        backend.decide(in_memory, backend.DaskActivations(traffic))
+    with pytest.raises(InvalidInputError, match="sample_rows must be"):
+        backend.fit(in_memory, rows, y, traffic, sample_rows=0)
+    with pytest.raises(NotFittedError):
+        backend.decide(POSCOD(), traffic)
     frame = dd.from_pandas(pd.DataFrame(U, columns=NAMES), npartitions=2)
+    known = dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=2)
+    with pytest.raises(InvalidInputError, match="X_unlabeled lacks the column 'd'"):
+        backend.fit(in_memory, known, y, frame[NAMES[:3]])
     with pytest.raises(InvalidInputError, match=r"keep must name columns of X, got \['id'\]"):
         backend.decide(in_memory, frame, keep=["id"])
     with pytest.raises(InvalidInputError, match="which decisions have themselves"):
@@ -247,6 +259,27 @@ def test_empty_chunks_and_unknown_lengths_keep_their_place(data, in_memory):
         scheduler="sync"
     )
     assert kept.index.tolist() == np.flatnonzero(U[:, 0] > 3.0).tolist()
+
+
+def test_a_frame_is_read_by_the_names_that_a_model_knows(data, in_memory):
+    X, y, U, classifier = data
+    frame = dd.from_pandas(pd.DataFrame(U[:, ::-1], columns=NAMES[::-1]).assign(other="text"), npartitions=3)
+    named = in_memory.with_schema(Schema(tuple(NAMES), n_features=4))
+    found = backend.decide(named, frame, keep=["other"]).compute()
+    pd.testing.assert_frame_equal(found.drop(columns="other"), in_memory.decide(U).to_pandas(), rtol=1e-6)
+    with pytest.raises(InvalidInputError, match="X lacks the column 'b' that the model reads"):
+        backend.decide(named, frame.drop(columns="b"))
+    logits = [np.log(classifier.predict_proba(part)) for part in (X, U)]
+    network = POSCOD(ratio=CorrectedSigmoid("paper", ood_prior=0.3), random_state=7)
+    network = network.fit(Activations(X, logits[0]), y, X_unlabeled=Activations(U, logits[1]))
+    schema = Schema(tuple(NAMES), ("p", "q", "r"), probabilities=True, n_features=4, n_logits=3)
+    probabilities = pd.DataFrame(np.exp(logits[1]), columns=["p", "q", "r"])
+    frame = dd.from_pandas(pd.concat([pd.DataFrame(U, columns=NAMES), probabilities], axis=1), npartitions=3)
+    found = backend.decide(network.with_schema(schema), frame).compute()
+    expected = network.decide(Activations(U, logits[1]))
+    np.testing.assert_array_equal(found["accept"], expected.accept)
+    np.testing.assert_allclose(found["score"], expected.score, rtol=1e-5)
+    assert backend.evaluate(network.with_schema(schema), frame, np.zeros(700, int), frame).tpr.estimate == pytest.approx(expected.accept.mean())  # fmt: skip
 
 
 def test_parquet_appears_whole_or_not_at_all(data, in_memory, tmp_path, monkeypatch):
