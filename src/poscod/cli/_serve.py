@@ -40,6 +40,7 @@ _OPTIONS = {
 # Options that are more than a value of their type.
 _MORE: dict[str, dict[str, Any]] = {
     "open_metrics": {"action": "store_false", "help": "ask for the token at /metrics, too"},
+    "state_file": {"type": Path, "metavar": "FILE"},
     "log": {"nargs": "?", "const": DEFAULT_LOG, "metavar": "WHERE"},
 }
 
@@ -60,8 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if kind in (int, float, str):
             metavar = {int: "N", float: "X", str: "TEXT"}[kind]
             words |= {"type": kind, "metavar": metavar, "help": f"{text} (default: %(default)s)"}
-        elif kind == Path | None:
-            words |= {"type": Path, "metavar": "FILE"}
         parser.add_argument(option, **words)
 
 

@@ -51,12 +51,11 @@ def build(service: Service, *, access_log: bool) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
-        watcher = asyncio.create_task(_follow_file(service)) if service.settings.reload_seconds else None
+        watcher = asyncio.create_task(_follow_file(service))
         try:
             yield
         finally:
-            if watcher is not None:
-                watcher.cancel()
+            watcher.cancel()
             await asyncio.get_running_loop().run_in_executor(None, service.close)
 
     app = Starlette(
@@ -78,8 +77,8 @@ async def _refuse(_: Request, error: Exception) -> NoReturn:
 
 async def _follow_file(service: Service) -> None:
     """Look at the model file now and then."""
-    while True:
-        await asyncio.sleep(service.settings.reload_seconds)
+    while seconds := service.settings.reload_seconds:
+        await asyncio.sleep(seconds)
         await asyncio.get_running_loop().run_in_executor(None, service.holder.look)
 
 

@@ -19,8 +19,6 @@ import numpy as np
 
 from poscod.serve._say import Refusal
 
-_LATE = Refusal(503, "There was no answer in time: try again later.", {"Retry-After": "1"}, limit="seconds")
-
 
 @dataclass(eq=False)
 class Job:
@@ -56,7 +54,7 @@ class Engine:
                 raise Refusal(503, "Too many requests are waiting: try again later.", {"Retry-After": "1"})
             self._jobs.append(job)
             self._ready.notify()
-        timer = job.future.get_loop().call_at(until, _deliver, [job], [_LATE])
+        timer = job.future.get_loop().call_at(until, _expire, job)
         try:
             return await job.future
         finally:
@@ -105,6 +103,11 @@ def _answers(jobs: Sequence[Job]) -> Sequence[Any]:
         if len(jobs) == 1:
             return [error]
         return [answer for job in jobs for answer in _answers([job])]
+
+
+def _expire(job: Job) -> None:
+    sentence = "There was no answer in time: try again later."
+    _deliver([job], [Refusal(503, sentence, {"Retry-After": "1"}, limit="seconds")])
 
 
 def _deliver(jobs: Sequence[Job], answers: Sequence[Any]) -> None:

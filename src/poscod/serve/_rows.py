@@ -204,8 +204,6 @@ FORMS: dict[str, Callable[[Any, Schema], Batch]] = {
 
 def _from_matrix(array: NDArray[Any], schema: Schema) -> Batch:
     """Return rows of numbers as the model takes them."""
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
     if schema.kind != "any" and array.shape[1] != schema.n_features + schema.n_logits:
         raise Refusal(422, f"A row must have {schema.words}, got {array.shape[1]}.")
     if schema.kind == "frame":

@@ -64,7 +64,7 @@ class Watch(Worker["_Counted | LoadedModel"]):
         if document["windows"]:
             last = document["windows"][-1]
             shares = [({"bound": name}, last["pi"][name]) for name in ("low", "estimate", "high")]
-            known = [(labels, float(value)) for labels, value in shares if value is not None]
+            known = [share for share in shares if share[1] is not None]
             yield "poscod_ood_share", "gauge", "OOD share of the latest window, with its interval", known
             yield "poscod_window_decisions", "gauge", "Decisions in the latest window", [({}, float(last["n"]))]
             if last["n"]:
