@@ -129,6 +129,11 @@ def shell(*arguments):
     return out.getvalue()
 
 
+def plain(page):
+    """The text of a page as a reader sees it: no entities, no backslashes of Markdown, one space between words."""
+    return " ".join(html.unescape(page).replace("\\", "").split())
+
+
 def test_the_rule_is_what_was_asked(said):
     name, model, *_ = said
     promise = model.rule_.promise
@@ -175,8 +180,8 @@ def test_the_report_and_its_explorer(said):
             promise.bound,
             promise.confidence,
         )
-    page = " ".join(html.unescape(render(summary, ".html")).split())
-    assert str(model.rule_) in page
+    for form in (".html", ".md"):
+        assert str(model.rule_) in plain(render(summary, form))
     explorer = summary["explorer"]
     start = {key: explorer[key]["positions"][explorer[key]["start"]] for key in ("alpha", "tpr_min")}
     assert start["alpha"] == model.rule_.problem.alpha
@@ -192,7 +197,8 @@ def test_the_monitor(said):
     assert reference.rule == model.rule_.to_dict()
     summary = Monitor(reference).summary()
     assert summary["reference"]["rule"] == model.rule_.to_dict()
-    assert str(model.rule_) in " ".join(html.unescape(render(summary, ".html")).split())
+    for form in (".html", ".md"):
+        assert str(model.rule_) in plain(render(summary, form))
 
 
 def test_the_onnx_graph(said):

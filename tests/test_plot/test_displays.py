@@ -1,4 +1,4 @@
-"""Displays: every member of DISPLAYS stores arrays, draws them without computing, and returns them as a table."""
+"""Displays: every one of them stores arrays, draws them without computing, and returns them as a table."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_an_outside_classifier_of_the_shell_with_probabilities_and_names(serve, 
 
 def test_a_gap_is_told_with_row_and_column(server):
     answer = server.decide([[0.0, 1.0], [0.0, None]])
-    sentence = "The model refuses these rows: Input X contains NaN (a value is missing or not finite: row 2, column 2 of rows)."
+    sentence = "The model refuses these rows: Input X contains NaN (a value is missing or not finite: row 2, column 'rows[2]')."
     assert answer.json()["error"] == sentence
     rows = Batch({"features": np.zeros((3, 2)), "logits": np.array([[0.0, 1.0], [0.0, 1.0], [np.inf, 1.0]])})
     assert first_gap(rows, Schema(("a", "b"), ("cat", "dog"), n_features=2, n_logits=2)) == "row 3, column 'cat'"

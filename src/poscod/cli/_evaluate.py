@@ -22,8 +22,8 @@ from poscod.cli._console import Console, add_output_options, json_text, percent,
 from poscod.cli._engine import add_engine_options, evaluate_on_dask, on_dask, open_cluster
 from poscod.cli._fresh import add_fresh_options, given_tables, read_fresh
 from poscod.cli._models import add_model_options, load_model
-from poscod.cli._rules import compare_rules, long_table, rules_table
-from poscod.cli._tables import FORMATS, TableWriter, check_output
+from poscod.cli._rules import compare_rules, rules_table
+from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
 from poscod.model import Measured, Sample, check_ratio, read_sample
 from poscod.ratio import FINDINGS
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_options(parser)
     add_fresh_options(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="also write the numbers: .json, .csv or another table")
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write the document of --json, indented")
     add_engine_options(parser)
     add_output_options(parser)
 
@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> None:
     """Measure a model."""
     console = Console.of(args)
     check_output(args.output, [args.model, *given_tables(args).values()])
-    if args.output and Path(args.output).suffix.lower() not in (".json", *FORMATS):
-        raise InvalidInputError(f"--output must end in .json, {', '.join(FORMATS)}, got '{args.output}'.")
+    if args.output and Path(args.output).suffix.lower() != ".json":
+        raise InvalidInputError(f"--output must end in .json, got '{args.output}'.")
     if on_dask(args):
         with open_cluster(args, console) as cluster:
             _, sample, rules, found = evaluate_on_dask(args, load_model(args), cluster)
@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
     findings = [] if found is None else [FINDINGS[name] for name in found["findings"]]
     document = _document(sample, rules, findings, args)
     if args.output:
-        _write(Path(args.output), document, rules)
+        with replacing(Path(args.output)) as file:
+            file.write(json_text(document, indent=1).encode())
     console.answer(document, *_story(document, rules, sample), *([f"Written: {args.output}"] if args.output else []))
 
 
@@ -138,13 +139,3 @@ def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Sample
             f"Without OOD labels: OOD accepted {shown}",
         ]
     return [*lines, *(f"Note: {text}" for text in [*document.get("findings", []), *document["warnings"]])]
-
-
-def _write(path: Path, document: dict[str, Any], rules: list[dict[str, Any]]) -> None:
-    if path.suffix.lower() == ".json":
-        with replacing(path) as file:
-            file.write(json_text(document, indent=1).encode())
-        return
-    lines = long_table(rules)
-    with TableWriter(path) as table:
-        table.write({name: np.array([line[name] for line in lines]) for name in lines[0]})

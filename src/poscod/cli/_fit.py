@@ -123,10 +123,11 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     labeled, unlabeled = (open_table(path, whole=True) for path in (args.labeled, args.unlabeled))
     _refuse_swapped(args, labeled, unlabeled)
     schema = choose_schema(args, labeled)
-    schema.check(unlabeled.columns, unlabeled.path)
-    known, seen = labeled.read(schema.names), unlabeled.read(schema.names)
+    known = labeled.read(schema.names)
     X = rows_of(schema, known)
     schema = measured(schema, X)
+    schema.check(unlabeled.columns, unlabeled.path)
+    seen = unlabeled.read(schema.names)
     traffic, y = rows_of(schema, seen), labels_of(schema, labeled, schema.target)
     found, columns = column_notes(known, seen, schema.features), (labeled.columns, unlabeled.columns)
     del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit

@@ -133,15 +133,14 @@ class Reference:
             )
         fresh, known = ood if ood is not None else unlabeled, rule.decide(rows.known(rule.problem.loss))
         mixed = rule.decide(rows.traffic(rule.problem.loss)) if fresh is None else model.decide(fresh)
-        source = "ood" if ood is not None else "unlabeled" if unlabeled is not None else "fit"
-        source = source if len(mixed) else "none"
+        source = "fit" if fresh is None else "unlabeled" if ood is None else "ood"
         return cls.from_decisions(
             known,
             rows.losses(rule.problem),
             mixed,
             rule=rule,
             prior=_share(model, source, known.log_ratio, mixed.log_ratio, pi),
-            source=source,
+            source=source if len(mixed) else "none",
             classes=rows.classes.tolist(),
             bins=bins,
             created=created,
@@ -367,8 +366,8 @@ def read_counts(values: Any, length: int) -> Counts:
 
 def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | None) -> Interval:
     """Return the OOD share of the second sample."""
-    if source in ("ood", "none") or pi is not None:
-        certain = {"ood": 1.0, "none": 0.0}.get(source)
+    if source == "ood" or len(mixed) == 0 or pi is not None:
+        certain = 0.0 if len(mixed) == 0 else 1.0 if source == "ood" else None
         value = check_number(pi, "pi", 0.0, 1.0, closed="right") if certain is None else certain
         return Interval(value, value, value, 0.95)
     if source == "unlabeled":

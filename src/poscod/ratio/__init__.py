@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The likelihood ratio g(x) = p_O(x) / p_I(x), learned from ID rows and an unlabelled mixture.
+"""The likelihood ratio g(x) = p_O(x) / p_I(x), learned from ID rows and an unlabeled mixture.
 
 Every estimator has ``fit(X_id, X_unlabeled)``, ``log_ratio(X)``, ``ratio(X)``, ``ood_prior_`` and ``ood_prior_interval(level)``.
 ID rows must be rows the classifier was not trained on.
@@ -25,18 +25,13 @@ from poscod.ratio._evidence import Bank as Bank
 from poscod.ratio._fixed import FixedLinear
 from poscod.ratio._likelihood import Fit as Fit
 from poscod.ratio._likelihood import loss_sums as loss_sums
-from poscod.ratio._likelihood import maximise as maximise
-from poscod.ratio._likelihood import penalised as penalised
 from poscod.ratio._linear import FOLDED_MEAN as FOLDED_MEAN
 from poscod.ratio._linear import Joint as Joint
 from poscod.ratio._linear import LinearRatio as LinearRatio
 from poscod.ratio._linear import information as information
-from poscod.ratio._linear import prior_standard_error as prior_standard_error
-from poscod.ratio._linear import to_ratio as to_ratio
 from poscod.ratio._prior import PRIORS, estimate_prior
 from poscod.ratio._prior import Acceptance as Acceptance
 from poscod.ratio._prior import acceptance as acceptance
-from poscod.ratio._prior import certified_lower_bound as certified_lower_bound
 from poscod.ratio._prior import prior_interval as prior_interval
 from poscod.ratio._prior import rows_to_notice as rows_to_notice
 from poscod.ratio._ratio import LOG_LIMIT as LOG_LIMIT

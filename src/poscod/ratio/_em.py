@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """EMRatio: the latent-variable likelihood of the mixture around any classifier that takes sample weights.
 
-Convention: an unlabelled row is OOD with probability ``pi g / (1 - pi + pi g)`` (E-step, from a model that has not seen the
+Convention: an unlabeled row is OOD with probability ``pi g / (1 - pi + pi g)`` (E-step, from a model that has not seen the
 row) and enters the fit twice, as OOD and as ID with those weights (M-step). ``log g = logit q(x) + log((1 - pi_U pi) /
 (pi_U pi))`` with q the classifier's probability of OOD.
 """
@@ -39,7 +39,7 @@ class EMRatio(Ratio):
         Has ``fit(X, y, sample_weight)`` and ``predict_proba``; it is cloned, never changed.
     ood_prior : float in (0, 1) or None, default=None
         Known share of OOD rows in the mixture; None estimates it on out-of-sample scores.
-    prior : {"mean", "bbe", "lcb_grid", "blanchard", "scott"}, default="mean"
+    prior : {"mean", "bbe", "lcb_grid", "scott"}, default="mean"
         Estimator of the share (key of `PRIORS`). It is not part of the likelihood: with a flexible classifier the
         likelihood does not determine it.
     max_iter : int, default=10

@@ -47,7 +47,7 @@ class ClassPriorShiftWarning(PoscodWarning):
 
 
 class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
-    """Estimator of the likelihood ratio g = p_O / p_I from ID rows and an unlabelled mixture.
+    """Estimator of the likelihood ratio g = p_O / p_I from ID rows and an unlabeled mixture.
 
     Attributes
     ----------
@@ -64,12 +64,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
     model_: Any
 
     def fit(
-        self,
-        X_id: Any,
-        X_unlabeled: Any,
-        *,
-        sample_weight_id: Any = None,
-        sample_weight_unlabeled: Any = None,
+        self, X_id: Any, X_unlabeled: Any, *, sample_weight_id: Any = None, sample_weight_unlabeled: Any = None
     ) -> Self:
         """Learn the ratio.
 
@@ -78,9 +73,9 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         X_id : array-like of shape (m, d) or Activations
             ID rows the classifier was **not** trained on. float32 and memory maps are read as they are.
         X_unlabeled : array-like of shape (n, d) or Activations
-            The mixture: unlabelled rows, some of them OOD.
+            The mixture: unlabeled rows, some of them OOD.
         sample_weight_id, sample_weight_unlabeled : array-like, default=None
-            Non-negative row weights. The share of unlabelled weight is pi_U.
+            Non-negative row weights. The share of unlabeled weight is pi_U.
 
         Returns
         -------

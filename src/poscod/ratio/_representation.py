@@ -2,8 +2,8 @@
 """The strong representation: standardised features plus ID-only evidence, every row scored by a bank without it.
 
 Convention: evidence columns are standardised on ID rows and clipped at `CLIP` standard deviations; ``consensus`` is
-one column with mean 0 and variance 1 on ID rows, the evidence two views agree on. Training rows of fold k (labelled and
-unlabelled alike) are scored by the bank fitted on the ID rows of the other folds, new rows by the mean of all banks.
+one column with mean 0 and variance 1 on ID rows, the evidence two views agree on. Training rows of fold k (labeled and
+unlabeled alike) are scored by the bank fitted on the ID rows of the other folds, new rows by the mean of all banks.
 """
 
 from __future__ import annotations

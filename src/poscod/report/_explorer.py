@@ -33,6 +33,7 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
     problem, rows, weight = sample.rule.problem, sample.calibration, sample.calibration.weight
     known, start = rows.known(problem.loss), ScodProblem(problem.alpha, required_tpr(sample), problem.loss)
     slider = _slider(TARGETS, start.tpr_min)
+    targets = slider["positions"]
     # Budgets, bounds and other problems have no place on the sliders, nor has a rule of more rows (a cluster's) or of a shared guarantee.
     own = problem == start and sample.rule.rows == len(rows) and getattr(sample.rule.promise, "rules", 0) == 1
     parts: dict[str, Any] = {"calibration": known, **sample.groups}
@@ -45,10 +46,8 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
         "alpha": _slider(np.arange(101) / 100.0, start.alpha),
         "tpr_min": slider,
         "scale": _slider(np.array(SCALES), 1.0),
-        "rank": None
-        if weight is not None
-        else [rank_of(len(rows), t, sample.delta) for t in slider["positions"].tolist()],
-        "floor": None if weight is None else floors(weight, slider["positions"]),
+        "rank": None if weight is not None else [rank_of(len(rows), t, sample.delta) for t in targets.tolist()],
+        "floor": None if weight is None else floors(weight, targets),
         "prior": sample.prior,
         "z": normal_quantile(sample.level),
         "groups": {

@@ -53,7 +53,6 @@ class L1Norm(Score):
 
     name = "l1_norm"
     needs = ("features",)
-    citation = "Huang et al., NeurIPS 2021"
 
     def _score(self, block: Activations) -> Floats:
         return -l1_norms(block.features)
@@ -80,7 +79,6 @@ class L2Norm(Score):
 
     name = "l2_norm"
     needs = ("features",)
-    citation = "Vaze et al., ICLR 2022"
 
     def _score(self, block: Activations) -> Floats:
         return -np.sqrt(square_norms(block.features))
@@ -110,7 +108,6 @@ class GradNorm(Score):
 
     name = "gradnorm"
     needs = ("features", "logits")
-    citation = "Huang et al., NeurIPS 2021"
 
     def _score(self, block: Activations) -> Floats:
         probability = np.exp(split_softmax(block.logits).log_p)
@@ -148,7 +145,6 @@ class Mahalanobis(Score):
 
     name = "mahalanobis"
     needs = fit_needs = ("features",)
-    citation = "Lee et al., NeurIPS 2018"
 
     def _fit(self, activations: Activations) -> None:
         self.means_, self.whitening_ = tied_gaussians(activations, self.name)
@@ -192,7 +188,6 @@ class RelativeMahalanobis(Score):
 
     name = "relative_mahalanobis"
     needs = fit_needs = ("features",)
-    citation = "Ren et al., arXiv:2106.09022"
 
     def _fit(self, activations: Activations) -> None:
         self.means_, self.whitening_ = tied_gaussians(activations, self.name)
@@ -287,7 +282,6 @@ class Residual(_Subspace):
     name = "residual"
     needs = ("features",)
     fit_needs = ("features", "weight", "bias")
-    citation = "Wang et al., CVPR 2022"
 
     def _score(self, block: Activations) -> Floats:
         return self._outside(block.features)
@@ -334,7 +328,6 @@ class ViM(_Subspace):
     name = "vim"
     needs = ("features", "logits")
     fit_needs = ("features", "logits", "weight", "bias")
-    citation = "Wang et al., CVPR 2022"
 
     def _fit(self, activations: Activations) -> None:
         super()._fit(activations)
@@ -379,7 +372,6 @@ class SHE(Score):
 
     name = "she"
     needs = fit_needs = ("features", "logits")
-    citation = "Zhang et al., ICLR 2023"
 
     def _fit(self, activations: Activations) -> None:
         classes = classes_of(activations, f"Fitting the score '{self.name}'")
@@ -431,7 +423,6 @@ class FDBD(Score):
     name = "fdbd"
     needs = ("features", "logits")
     fit_needs = ("features", "logits", "weight")
-    citation = "Liu & Qin, ICML 2024"
 
     def _fit(self, activations: Activations) -> None:
         weight = np.asarray(activations.weight, dtype=np.float64)

@@ -7,7 +7,6 @@ around here. Products are taken in the dtype of the bank; what is returned is fl
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,8 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._optional import require
-from poscod._validation import Floats, check_choice, check_count
+from poscod._validation import Floats, check_count
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
 from poscod.scores._moments import blocks, square_norms
@@ -27,12 +25,6 @@ QUERY_ROWS = 1024
 BANK_ROWS = 8192
 TINY = 1e-12
 
-BACKENDS: dict[str, str] = {
-    "auto": "faiss when it is installed and the bank is float32, otherwise blas",
-    "blas": "blocked matrix products of numpy",
-    "faiss": "exact search of faiss in float32",
-}
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Neighbours(Score):
@@ -40,14 +32,12 @@ class _Neighbours(Score):
 
     k: int = 50
     bank_size: int | None = None
-    backend: str = "auto"
     random_state: Any = 0
 
     def _check_parameters(self) -> None:
         check_count(self.k, "k")
         if self.bank_size is not None:
             check_count(self.bank_size, "bank_size")
-        check_choice(self.backend, "backend", BACKENDS)
 
     def _fit(self, activations: Activations) -> None:
         n, kept = len(activations), activations
@@ -71,17 +61,6 @@ class _Neighbours(Score):
         self._check_enough(len(self.bank_))  # k may have been changed since fit
         return unit_rows(block.features)
 
-    def _by_faiss(self, queries: NDArray[Any], *, inner: bool) -> Floats | None:
-        """Return the k largest inner products or smallest squared distances; None where numpy is to search."""
-        if self.backend == "blas" or (self.backend == "auto" and self.bank_.dtype != np.float32):
-            return None
-        if self.backend == "auto" and importlib.util.find_spec("faiss") is None:
-            return None
-        faiss = require("faiss", extra="faiss", feature="backend='faiss'")
-        sides = [np.ascontiguousarray(rows, dtype=np.float32) for rows in (queries, self.bank_)]
-        found, _ = faiss.knn(*sides, self.k, metric=faiss.METRIC_INNER_PRODUCT if inner else faiss.METRIC_L2)
-        return np.asarray(found, dtype=np.float64)
-
 
 @final
 class KNN(_Neighbours):
@@ -93,9 +72,6 @@ class KNN(_Neighbours):
         Number of neighbours.
     bank_size : int, default=None
         ID rows kept, drawn without replacement; None keeps all.
-    backend : {"auto", "blas", "faiss"}, default="auto"
-        "blas" uses blocked matrix products, "faiss" an exact search in float32 (extra ``faiss``), "auto" the
-        latter when it is installed and the bank is float32.
     random_state : int, Generator or None, default=0
         Seed of the draw.
 
@@ -122,12 +98,9 @@ class KNN(_Neighbours):
 
     name = "knn"
     needs = fit_needs = ("features",)
-    citation = "Sun et al., ICML 2022"
 
     def _score(self, block: Activations) -> Floats:
-        queries = self._queries(block)
-        found = self._by_faiss(queries, inner=False)
-        square = near_square(queries, self.bank_, self.k, np.min) if found is None else found.max(axis=1)
+        square = near_square(self._queries(block), self.bank_, self.k, np.min)
         return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
 
@@ -142,9 +115,6 @@ class NNGuide(_Neighbours):
         Number of neighbours.
     bank_size : int, default=None
         ID rows kept, drawn without replacement; None keeps all (the authors keep 1 % of ImageNet).
-    backend : {"auto", "blas", "faiss"}, default="auto"
-        "blas" uses blocked matrix products, "faiss" an exact search in float32 (extra ``faiss``), "auto" the
-        latter when it is installed and the bank is float32.
     random_state : int, Generator or None, default=0
         Seed of the draw.
 
@@ -173,7 +143,6 @@ class NNGuide(_Neighbours):
 
     name = "nnguide"
     needs = fit_needs = ("features", "logits")
-    citation = "Park et al., ICCV 2023"
     k: int = 10
 
     def _bank(self, kept: Activations) -> NDArray[Any]:
@@ -183,11 +152,9 @@ class NNGuide(_Neighbours):
         return bank
 
     def _score(self, block: Activations) -> Floats:
-        queries = self._queries(block)
-        found = self._by_faiss(queries, inner=True)
-        if found is None:
-            found = largest_products(queries, self.bank_, self.k, np.zeros(len(self.bank_), self.bank_.dtype))
-        return np.asarray(free_energy(block.logits) * found.mean(axis=1))
+        penalty = np.zeros(len(self.bank_), self.bank_.dtype)
+        guidance = largest_products(self._queries(block), self.bank_, self.k, penalty).mean(axis=1)
+        return np.asarray(free_energy(block.logits) * guidance)
 
 
 def unit_rows(features: NDArray[Any]) -> NDArray[Any]:

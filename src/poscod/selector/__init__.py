@@ -10,7 +10,6 @@ from poscod.selector._guarantee import certified_tpr, fpr_bound, guaranteed_thre
 from poscod.selector._guarantee import guaranteed_rank as guaranteed_rank
 from poscod.selector._risk_control import RISK_CONTROL as RISK_CONTROL
 from poscod.selector._risk_control import risk_controlled_threshold, selective_risk_bound
-from poscod.selector._solve import SOLVERS as SOLVERS
 from poscod.selector._solve import Task as Task
 from poscod.selector._solve import solve
 from poscod.selector._threshold import accept as accept

@@ -8,8 +8,8 @@ interface says. Whatever is refused, also by the framework, becomes a `Refusal`,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from importlib import resources
 from typing import Any, NoReturn
@@ -49,14 +49,13 @@ def build(service: Service, *, access_log: bool) -> Starlette:
     known = frozenset(endpoint.path for endpoint in endpoints)
     open_paths = frozenset(endpoint.path for endpoint in endpoints if endpoint.open)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
-        watcher = asyncio.create_task(_follow_file(service)) if service.settings.reload_seconds else None
+        watcher = asyncio.create_task(_follow_file(service))
         try:
             yield
         finally:
-            if watcher is not None:
-                watcher.cancel()
+            watcher.cancel()
             await asyncio.get_running_loop().run_in_executor(None, service.close)
 
     app = Starlette(
@@ -78,8 +77,8 @@ async def _refuse(_: Request, error: Exception) -> NoReturn:
 
 async def _follow_file(service: Service) -> None:
     """Look at the model file now and then."""
-    while True:
-        await asyncio.sleep(service.settings.reload_seconds)
+    while seconds := service.settings.reload_seconds:
+        await asyncio.sleep(seconds)
         await asyncio.get_running_loop().run_in_executor(None, service.holder.look)
 
 
@@ -124,12 +123,11 @@ class _Handlers:
         query = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         values: dict[str, Any] = {}
         for name, given in query.items():
-            try:
+            if name not in COSTS:
+                raise Refusal(422, f"The query takes {' and '.join(COSTS)}, got '{name[:100]}'.")
+            with contextlib.suppress(ValueError):
+                values[name] = given[-1][:100]
                 values[name] = float(given[-1])
-            except ValueError:
-                raise Refusal(422, f"{name[:100]} must be a number, got '{given[-1][:100]}'.") from None
-        if unknown := sorted(values.keys() - COSTS.keys()):
-            raise Refusal(422, f"The query takes {' and '.join(COSTS)}, got '{unknown[0][:100]}'.")
         return await self._at(lambda: values)
 
     async def at_rows(self, request: Request) -> Response:

@@ -60,10 +60,16 @@ class DecisionLog(Worker[Entry]):
 
     def handle(self, items: list[Entry]) -> bool:
         """Write a batch, however long it takes; False where time is up."""
-        if not items:
-            return True
         rows, pause = self._rows(items), _FIRST_PAUSE
-        while not self._write(rows):
+        while rows:
+            try:
+                self._sink.write(rows)
+                break
+            except Exception as error:  # a database may raise anything
+                self.failures += 1
+                if self.error is None:
+                    say("log-failing", error=type(error).__name__, waiting=self.waiting)
+                self.error = type(error).__name__
             if self.late:
                 return False
             with self._wake:
@@ -72,21 +78,10 @@ class DecisionLog(Worker[Entry]):
             if self.closing:
                 time.sleep(_LAST_PAUSE)
             pause = min(2.0 * pause, _LONGEST_PAUSE)
-        self.written += len(rows)
-        return True
-
-    def _write(self, rows: Rows) -> bool:
-        try:
-            self._sink.write(rows)
-        except Exception as error:  # a database may raise anything
-            self.failures += 1
-            if self.error is None:
-                say("log-failing", error=type(error).__name__, waiting=self.waiting)
-            self.error = type(error).__name__
-            return False
-        if self.error is not None:
+        if rows and self.error is not None:
             say("log-resumed", waiting=self.waiting, dropped=self.dropped)
             self.error = None
+        self.written += len(rows)
         return True
 
     def _rows(self, entries: list[Entry]) -> Rows:

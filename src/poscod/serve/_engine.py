@@ -19,8 +19,6 @@ import numpy as np
 
 from poscod.serve._say import Refusal
 
-_LATE = Refusal(503, "There was no answer in time: try again later.", {"Retry-After": "1"}, limit="seconds")
-
 
 @dataclass(eq=False)
 class Job:
@@ -30,10 +28,7 @@ class Job:
     payload: Any
     rows: int = 1
     key: Any = None
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-
-    def __post_init__(self) -> None:
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+    future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Engine:
@@ -59,7 +54,7 @@ class Engine:
                 raise Refusal(503, "Too many requests are waiting: try again later.", {"Retry-After": "1"})
             self._jobs.append(job)
             self._ready.notify()
-        timer = job.loop.call_at(until, _deliver, [job], [_LATE])
+        timer = job.future.get_loop().call_at(until, _expire, job)
         try:
             return await job.future
         finally:
@@ -80,19 +75,16 @@ class Engine:
                     return []
                 self._ready.wait()
             first = self._jobs.popleft()
-            jobs, rows = [first], first.rows
-            if first.key is not None and rows < self._joint_rows and self._jobs:
-                rest: list[Job] = []
-                while self._jobs:
-                    job = self._jobs.popleft()
-                    if job.key == first.key and rows + job.rows <= self._joint_rows:
-                        jobs.append(job)
-                        rows += job.rows
-                    else:
-                        rest.append(job)
-                self._jobs.extend(rest)
-                if rest:
-                    self._ready.notify()
+            jobs, rows, rest = [first], first.rows, deque[Job]()
+            for job in self._jobs:
+                if first.key is not None and job.key == first.key and rows + job.rows <= self._joint_rows:
+                    jobs.append(job)
+                    rows += job.rows
+                else:
+                    rest.append(job)
+            self._jobs = rest
+            if rest:
+                self._ready.notify()
             return jobs
 
     def _work(self) -> None:
@@ -100,7 +92,7 @@ class Engine:
         with np.errstate(all="ignore"):
             while jobs := self._take():
                 if jobs := [job for job in jobs if not job.future.done()]:
-                    jobs[0].loop.call_soon_threadsafe(_deliver, jobs, _answers(jobs))
+                    jobs[0].future.get_loop().call_soon_threadsafe(_deliver, jobs, _answers(jobs))
 
 
 def _answers(jobs: Sequence[Job]) -> Sequence[Any]:
@@ -111,6 +103,11 @@ def _answers(jobs: Sequence[Job]) -> Sequence[Any]:
         if len(jobs) == 1:
             return [error]
         return [answer for job in jobs for answer in _answers([job])]
+
+
+def _expire(job: Job) -> None:
+    sentence = "There was no answer in time: try again later."
+    _deliver([job], [Refusal(503, sentence, {"Retry-After": "1"}, limit="seconds")])
 
 
 def _deliver(jobs: Sequence[Job], answers: Sequence[Any]) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from poscod.serve._say import PROBLEM_TYPE, Refusal, say, where
+from poscod.exceptions import InfeasibleProblemError, InvalidInputError
+from poscod.serve._say import NAMES, PROBLEM_TYPE, Refusal, say, where
 from poscod.serve._service import Service
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -71,8 +72,7 @@ class Gate:
                 response = Response(refusal.body(request_id), refusal.status, refusal.headers, PROBLEM_TYPE)
                 await response(scope, receive, answer)
 
-        if limited:
-            self._count(1)
+        self._count(limited)
         try:
             self._check_token(path, headers)
             if limited and self._busy > self._service.settings.max_in_flight:
@@ -82,12 +82,13 @@ class Gate:
         except Refusal as refusal:
             limit = refusal.limit
             await refuse(refusal)
+        except (InvalidInputError, InfeasibleProblemError) as error:  # the library says what is wrong with a request
+            await refuse(Refusal(422, error.told(NAMES)))
         except Exception as error:
             say("fault", request_id=request_id, route=route, error=where(error))
             await refuse(Refusal(500, "The service failed on this request; its log says where."))
         finally:
-            if limited:
-                self._count(-1)
+            self._count(-limited)
             seconds = time.perf_counter() - start
             self._metrics.requests.labels(route, str(status)).inc()
             self._metrics.seconds.labels(route).observe(seconds)

@@ -22,6 +22,9 @@ from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.model import POSCOD
 from poscod.serve._say import plain, say
 
+# A share of more than 1 is 1, so that larger ratios need not be told apart, and no sum overflows.
+_LARGEST_LOG = 600.0
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
@@ -75,8 +78,7 @@ def rates(model: POSCOD) -> dict[str, Any]:
     weight = np.ones(len(accept)) if rows.weight is None else rows.weight
     accepted = float((weight * accept).sum())
     passed = rule.decide(rows.traffic(rule.problem.loss)).accept
-    with np.errstate(over="ignore"):
-        mass = np.minimum(np.exp(rows.log_ratio), sys.float_info.max / max(len(accept), 1)) * weight * accept
+    mass = np.exp(np.minimum(rows.log_ratio, _LARGEST_LOG)) * weight * accept
     return {
         "rows": len(accept),
         "tpr": accepted / float(weight.sum()),

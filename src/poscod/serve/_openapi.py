@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from poscod.decision import REASONS
@@ -20,18 +21,6 @@ from poscod.serve._say import PROBLEM_TYPE
 from poscod.serve._settings import Settings
 
 Json = dict[str, Any]
-
-REFUSALS: dict[int, str] = {
-    400: "The body cannot be read.",
-    401: "A bearer token is needed.",
-    405: "The method is not known here.",
-    408: "The body took too long to arrive.",
-    409: "The model file is refused; the old model goes on.",
-    413: "The body or the batch is too large.",
-    415: "The type or the encoding of the body is not known.",
-    422: "The request can be read and does not fit the model.",
-    503: "Too much work, or the service is shutting down: try again after Retry-After seconds.",
-}
 
 
 class Endpoint(NamedTuple):
@@ -108,12 +97,13 @@ def describe(endpoints: Iterable[Endpoint], schema: Schema, settings: Settings) 
         if answer == "Decided":
             content[ARROW_TYPE] = {"schema": _BINARY}
         problem = {PROBLEM_TYPE: {"schema": _ref("Problem")}}
-        paths.setdefault(path, {})[method.lower()] = operation = {
+        operation: Json = {
             "operationId": handler.__name__,
             "summary": inspect.getdoc(handler),
             "responses": {"200": {"description": answer, "content": content}}
-            | {str(status): {"description": REFUSALS[status], "content": problem} for status in (*refusals, 405)},
+            | {str(n): {"description": HTTPStatus(n).phrase, "content": problem} for n in (*refusals, 405)},
         }
+        paths.setdefault(path, {})[method.lower()] = operation
         if 401 in refusals:
             operation["security"] = [{"token": []}]
         if 415 in refusals:
@@ -138,11 +128,9 @@ def _bodies(schema: Schema, max_rows: int) -> dict[str, Json]:
     cell: Json = {"type": ["number", "string", "boolean", "null"]} if schema.frame else _GAPS
     value = cell if schema.column_names else {"anyOf": [cell, _array(cell)]}
     sizes = sizes_of(schema)
-    row = (
-        {"anyOf": [_TEXT, _array(cell)]} if schema.kind == "any" else _array(cell, schema.n_features, schema.n_features)
-    )
+    row = _array(cell, schema.n_features, schema.n_features)
     known = {
-        "rows": _array(row, 1, max_rows),
+        "rows": _array({"anyOf": [_TEXT, row]} if schema.kind == "any" else row, 1, max_rows),
         "columns": _object(dict.fromkeys(schema.names, _array(value, 1, max_rows))),
         "records": _array(_object(dict.fromkeys(schema.names, value)), 1, max_rows),
         "activations": _object({name: _array(_array(_GAPS, n, n), 1, max_rows) for name, n in sizes.items()}),
@@ -156,12 +144,10 @@ def _bodies(schema: Schema, max_rows: int) -> dict[str, Json]:
     ids = _array({"type": ["string", "integer"], "maxLength": LONGEST_ID}, 0, max_rows)
     arrow = "not compressed, without dictionaries; a column per name or number of a row, or features and logits as lists; id names the rows"
     matrix = "a matrix of numbers; features and logits side by side"
+    one_of = [_object({name: form}, ids=ids) for name, form in forms.items()]
     return {
         "/v1/decide": {
-            JSON_TYPE: {
-                "schema": {"oneOf": [_object({name: form}, ids=ids) for name, form in forms.items()]},
-                "example": example,
-            },
+            JSON_TYPE: {"schema": {"oneOf": one_of}, "example": example},
             ARROW_TYPE: {"schema": {**_BINARY, "description": arrow}},
             NPY_TYPE: {"schema": {**_BINARY, "description": matrix}},
         },

@@ -65,17 +65,14 @@ def join(schema: Schema, batches: Sequence[Batch]) -> Any:
 
 def first_gap(batch: Batch, schema: Schema) -> str:
     """Return where the first value is missing or not finite, for people; empty where there is none."""
-    before = 0
     for name, part in batch.parts.items():
-        cells = part.reshape(len(part), -1)
-        gaps = ~np.isfinite(cells) if part.dtype.kind == "f" else np.equal(cells.astype(object), None)
-        if gaps.any():
-            row, column = np.argwhere(gaps)[0].tolist()
-            known = schema.column_names
-            return (
-                f"row {row + 1}, column {f'{column + 1} of {name}' if known is None else repr(known[before + column])}"
-            )
-        before += cells.shape[1]
+        gaps = ~np.isfinite(part) if part.dtype.kind == "f" else np.asarray(part.astype(object) == np.array(None))
+        for row, *column in np.argwhere(gaps)[:1].tolist():
+            names = schema.logits if name == "logits" else schema.features
+            if column:
+                known = len(names) == part.shape[1]
+                name = names[column[0]] if known else f"{name}[{column[0] + 1}]"
+            return f"row {row + 1}, column '{name}'"
     return ""
 
 
@@ -119,8 +116,7 @@ def rows_from_document(document: dict[str, Any], schema: Schema, max_rows: int) 
             raise Refusal(422, f"{form} must be a list with one entry per row.")
     elif type(value) is not dict or not {list}.issuperset(map(type, value.values())):
         raise Refusal(422, f"{form} must be an object of lists with one entry per row.")
-    read = {"rows": _rows, "columns": _columns, "records": _records, "activations": _activations}[form]
-    return _checked(read(value, schema), _ids(document.get("ids")), max_rows)
+    return _checked(FORMS[form](value, schema), _ids(document.get("ids")), max_rows)
 
 
 def _json(body: bytes, schema: Schema, max_rows: int) -> Batch:
@@ -198,10 +194,16 @@ def _activations(value: Mapping[str, Any], schema: Schema) -> Batch:
     return Batch({name: _matrix(value[name], name, width) for name, width in sizes.items()})
 
 
+FORMS: dict[str, Callable[[Any, Schema], Batch]] = {
+    "rows": _rows,
+    "columns": _columns,
+    "records": _records,
+    "activations": _activations,
+}
+
+
 def _from_matrix(array: NDArray[Any], schema: Schema) -> Batch:
     """Return rows of numbers as the model takes them."""
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
     if schema.kind != "any" and array.shape[1] != schema.n_features + schema.n_logits:
         raise Refusal(422, f"A row must have {schema.words}, got {array.shape[1]}.")
     if schema.kind == "frame":
@@ -215,13 +217,9 @@ def _from_matrix(array: NDArray[Any], schema: Schema) -> Batch:
 def _check_names(given: Iterable[str], schema: Schema, source: str) -> None:
     """Compare the names that came with those of the model."""
     if extra := sorted(set(given) - set(schema.names)):
-        raise Refusal(
-            422, f"{source} holds {listed(map(_short, extra), 5)}, which the model does not read: leave that out."
-        )
-    try:
-        schema.check(given, source)
-    except InvalidInputError as error:
-        raise Refusal(422, str(error)) from None
+        names = listed(map(_short, extra), 5)
+        raise Refusal(422, f"{source} holds {names}, which the model does not read: leave that out.")
+    schema.check(given, source)
 
 
 def _checked(batch: Batch, ids: list[str] | None, max_rows: int) -> Batch:

@@ -91,20 +91,16 @@ def run(
 
 def bind(host: str, port: int) -> socket.socket:
     """Open a port, or say why not."""
-    listener = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # With the protocol named, asyncio switches Nagle's algorithm off, which would hold every answer back for 40 ms.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        both = family == socket.AF_INET6
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except (OSError, OverflowError) as error:
-        if listener is not None:
-            listener.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInputError(
             f"{host}:{port} cannot be listened on ({reason}): choose another host or port."
         ) from None
+    # Connections inherit it: Nagle's algorithm would hold every answer back for 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setblocking(False)
     return listener

@@ -22,6 +22,8 @@ from poscod import _json
 from poscod._json import LARGEST
 
 PROBLEM_TYPE = "application/problem+json"
+NAMES = {"X": "the rows"}
+"""What the service calls the arguments of the library."""
 
 
 def plain(value: Any) -> Any:
@@ -29,14 +31,10 @@ def plain(value: Any) -> Any:
     return _json.plain(value, infinity=LARGEST)
 
 
-def floats(array: NDArray[np.float64]) -> list[float]:
-    """Return a column of numbers; infinities become the largest double."""
-    return np.clip(array, -LARGEST, LARGEST).tolist()
-
-
-def column(array: NDArray[Any]) -> list[Any]:
-    """Return a column of labels."""
-    return array.tolist() if array.dtype.kind in "iubU" else [plain(value) for value in array.tolist()]
+def lists(columns: Mapping[str, NDArray[Any]]) -> dict[str, list[Any]]:
+    """Return columns of numbers and labels that JSON can hold, faster than `plain`."""
+    finite = {name: np.clip(a, -LARGEST, LARGEST) if a.dtype.kind == "f" else a for name, a in columns.items()}
+    return {name: plain(a) if a.dtype.kind == "O" else a.tolist() for name, a in finite.items()}
 
 
 def dumps(value: Any) -> bytes:

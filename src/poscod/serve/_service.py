@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poscod._validation import check_number
 from poscod.decision import Decisions
@@ -27,7 +28,7 @@ from poscod.serve._engine import Engine, Job
 from poscod.serve._metrics import Metrics, Sample
 from poscod.serve._model import LoadedModel, ModelHolder, rates
 from poscod.serve._rows import Batch, first_gap, join, rows_from_document
-from poscod.serve._say import Refusal, column, dumps, floats, plain, say
+from poscod.serve._say import NAMES, Refusal, dumps, lists, plain, say
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
 from poscod.serve._watch import Watch
@@ -35,8 +36,6 @@ from poscod.serve._watch import Watch
 COSTS = {"alpha": "both", "tpr_min": "right"}
 """Costs that `/v1/at` takes, and which ends of [0, 1] belong to them."""
 _CACHED_RULES = 16
-# What the service calls the arguments of the library.
-_NAMES = {"X": "the rows"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +81,12 @@ class Service:
         """Say what the costs in a document would do, also to the rows in it."""
         costs = {name: document.pop(name) for name in COSTS if document.get(name) is not None}
         rows = {name: value for name, value in document.items() if name not in COSTS}
-        try:
-            for name, value in costs.items():
-                check_number(value, name, 0.0, 1.0, closed=COSTS[name])
-            model, answer = self._rule(loaded, **costs)
-        except PoscodError as error:
-            raise Refusal(422, error.told(_NAMES)) from None
+        for name, value in costs.items():
+            check_number(value, name, 0.0, 1.0, closed=COSTS[name])
+        model, answer = self._rule(loaded, **costs)
         if rows:
             batch = rows_from_document(rows, model.schema_, self.settings.max_rows)
-            answer = {**answer, "decisions": _columns(model, _named(model, _decide(model, [batch])))}
+            answer = {**answer, "decisions": lists(_columns(model, _named(model, _decide(model, [batch]))))}
         return dumps({"model": loaded.sha256, **answer})
 
     def _decide(self, jobs: Sequence[Job]) -> Sequence[bytes]:
@@ -133,7 +129,7 @@ class Service:
 
 def _rule(loaded: LoadedModel, **costs: float) -> tuple[POSCOD, dict[str, Any]]:
     """Return a model at other costs, and what there is to say of its rule."""
-    model = loaded.model.at(**costs)
+    model = loaded.model.at(alpha=costs.get("alpha"), tpr_min=costs.get("tpr_min"))
     return model, plain({"rule": model.rule_.to_dict(), "calibration": rates(model)})
 
 
@@ -142,7 +138,7 @@ def _decide(model: POSCOD, batches: Sequence[Batch]) -> Decisions:
     try:
         return model.decide(join(schema, batches))
     except (PoscodError, ValueError, TypeError, KeyError) as error:
-        told = error.told(_NAMES) if isinstance(error, PoscodError) else str(error)
+        told = error.told(NAMES) if isinstance(error, PoscodError) else str(error)
         sentence = told.strip().partition("\n")[0].partition(". ")[0][:300].rstrip(".")  # some errors are essays
         place = first_gap(batches[0], schema) if len(batches) == 1 else ""
         gap = f" (a value is missing or not finite: {place})" if place else ""
@@ -154,22 +150,15 @@ def _named(model: POSCOD, decisions: Decisions) -> Decisions:
     return dataclasses.replace(decisions, label=model.schema_.labels(decisions.label))
 
 
-def _columns(model: POSCOD, decisions: Decisions) -> dict[str, list[Any]]:
-    return {
-        "prediction": column(decisions.predictions(model.reject_label)),
-        "label": column(decisions.label),
-        "accept": decisions.accept.tolist(),
-        "reason": decisions.reason.tolist(),
-        **{name: floats(getattr(decisions, name)) for name in ("risk", "log_ratio", "score")},
-    }
+def _columns(model: POSCOD, decisions: Decisions) -> dict[str, NDArray[Any]]:
+    """Return what is answered: the prediction and every field of the decisions."""
+    fields = {field.name: np.asarray(getattr(decisions, field.name)) for field in dataclasses.fields(decisions)}
+    return {"prediction": decisions.predictions(model.reject_label), **fields}
 
 
 def _encode(question: Question, decisions: Decisions) -> bytes:
-    model, sha256, names = question.loaded.model, question.loaded.sha256, question.rows.ids
-    if not question.arrow:
-        ids = {} if names is None else {"ids": names}
-        return dumps({"model": sha256, "n": len(decisions), "decisions": _columns(model, decisions), **ids})
-    columns: dict[str, Any] = {} if names is None else {"id": names}
-    columns["prediction"] = decisions.predictions(model.reject_label)
-    columns |= {field.name: np.asarray(getattr(decisions, field.name)) for field in dataclasses.fields(decisions)}
-    return write_stream(columns, {"model": sha256})
+    columns, sha256, ids = _columns(question.loaded.model, decisions), question.loaded.sha256, question.rows.ids
+    if question.arrow:
+        return write_stream(columns if ids is None else {"id": ids, **columns}, {"model": sha256})
+    answer = {"model": sha256, "n": len(decisions), "decisions": lists(columns)}
+    return dumps(answer if ids is None else {**answer, "ids": ids})

@@ -2,7 +2,7 @@
 """Where decisions are logged: Parquet files in a folder, or a table of any database that SQLAlchemy knows.
 
 Convention: a sink is used by one thread and raises whatever goes wrong: its caller retries. It writes all rows or none, and the same rows
-twice only once. ``batch_rows`` are best written together, ``seconds`` is how long fewer may wait. `COLUMNS` lists what is logged; features are not among it.
+twice only once. ``batch_rows`` are best written together, ``seconds`` is how long fewer may wait. Features are never logged.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from poscod._optional import require
 from poscod.exceptions import InvalidInputError
 
 Rows = list[dict[str, Any]]
-COLUMNS: dict[str, str] = {
-    "run": "random name of the process that decided",
-    "number": "running number of the decision in that process",
-    "time": "when it was decided, UTC",
-    "request_id": "name of the request, as in the answer's X-Request-Id",
-    "row": "position in the batch",
-    "id": "the caller's name of the row, or null",
-    "label": "the classifier's answer, as text",
-    "accept": "whether the answer stands",
-    "reason": "accepted, ambiguous, unfamiliar or both",
-    "risk": "conditional risk r",
-    "log_ratio": "log g",
-    "score": "rejection score s",
-    "model": "SHA-256 of the model file",
+COLUMNS: dict[str, tuple[str, str]] = {
+    "run": ("String", "random name of the process that decided"),
+    "number": ("BigInteger", "running number of the decision in that process"),
+    "time": ("DateTime", "when it was decided, UTC"),
+    "request_id": ("String", "name of the request, as in the answer's X-Request-Id"),
+    "row": ("Integer", "position in the batch"),
+    "id": ("String", "the caller's name of the row, or null"),
+    "label": ("Text", "the classifier's answer, as text"),
+    "accept": ("Boolean", "whether the answer stands"),
+    "reason": ("String", "accepted, ambiguous, unfamiliar or both"),
+    "risk": ("Double", "conditional risk r"),
+    "log_ratio": ("Double", "log g"),
+    "score": ("Double", "rejection score s"),
+    "model": ("String", "SHA-256 of the model file"),
 }
+"""What is logged: type in SQLAlchemy, and a comment for the database."""
+_OPTIONS: dict[str, dict[str, Any]] = {"String": {"length": 200}, "DateTime": {"timezone": True}}
 TABLE = "poscod_decisions"
 
 
@@ -65,46 +67,27 @@ class SqlSink:
 
     def __init__(self, url: str) -> None:
         self._sql = require("sqlalchemy", extra="serve", feature="Logging to a database")
+        columns = [
+            self._sql.Column(
+                name, getattr(self._sql, kind)(**_OPTIONS.get(kind, {})), nullable=name == "id", comment=text
+            )
+            for name, (kind, text) in COLUMNS.items()
+        ]
+        key = self._sql.PrimaryKeyConstraint("run", "number")
+        self._table, self._ready = self._sql.Table(TABLE, self._sql.MetaData(), *columns, key), False
         try:
             address = self._sql.engine.make_url(url)
-            waits = {"connect_timeout": 5} if address.get_backend_name() in ("postgresql", "mysql", "mariadb") else {}
+            backend = address.get_backend_name()
+            waits = {"connect_timeout": 5} if backend in ("postgresql", "mysql", "mariadb") else {}
             self._engine = self._sql.create_engine(address, connect_args=waits, pool_pre_ping=True)
-        except ModuleNotFoundError as error:
-            raise InvalidInputError(
-                f"Logging to {url.partition(':')[0]} needs the driver '{error.name}', which is not installed: install it, or name "
-                "another one as in postgresql+psycopg://."
-            ) from None
+            if backend == "sqlite":  # a file that cannot be opened now is a mistake; a server may come back
+                self._prepare()
         except Exception as error:
-            text = str(error).split("\n")[0] if "@" not in url else type(error).__name__  # may hold a password
+            shown = "@" not in url or isinstance(error, ModuleNotFoundError)  # other texts may hold a password
+            text = str(error).split("\n")[0] if shown else type(error).__name__
             raise InvalidInputError(
                 f"log must be a folder or a database URL such as sqlite:///decisions.db, got one that SQLAlchemy refuses ({text})."
             ) from None
-        self._table = self._describe(self._sql)
-        self._ready = False
-        if (
-            address.get_backend_name() == "sqlite"
-        ):  # a file that cannot be opened now is a mistake; a server may come back
-            try:
-                self._prepare()
-            except Exception as error:
-                raise InvalidInputError(f"The log {address} cannot be opened ({str(error).splitlines()[0]}).") from None
-
-    def _describe(self, sql: Any) -> Any:
-        kinds = {
-            "number": sql.BigInteger,
-            "time": sql.DateTime(timezone=True),
-            "row": sql.Integer,
-            "label": sql.Text,
-            "accept": sql.Boolean,
-            **dict.fromkeys(("risk", "log_ratio", "score"), sql.Double),
-            **dict.fromkeys(("run", "reason", "request_id", "model"), sql.String(64)),
-            "id": sql.String(200),
-        }
-        columns = [
-            sql.Column(name, kinds[name], nullable=name == "id", comment=text, autoincrement=False)
-            for name, text in COLUMNS.items()
-        ]
-        return sql.Table(TABLE, sql.MetaData(), *columns, sql.PrimaryKeyConstraint("run", "number"))
 
     def _prepare(self) -> None:
         """Create the table if it is missing."""
