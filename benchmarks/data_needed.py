@@ -23,10 +23,10 @@ PROBLEM = ScodProblem(alpha=0.4, tpr_min=0.9)
 WORLD = GaussianWorld(
     [[-1.2, 0.0], [1.2, 0.0]], [[-1.2, 2.5], [1.2, 2.5]], weight_id=[0.35, 0.65], weight_ood=[0.35, 0.65]
 )
-# (labelled rows, unlabelled rows, OOD share); one axis moves at a time.
+# (labeled rows, unlabeled rows, OOD share); one axis moves at a time.
 CENTRE = (2000, 2000, 0.1)
-LABELLED = (100, 200, 500, 1000, 5000)
-UNLABELLED = (100, 200, 500, 1000, 5000)
+LABELED = (100, 200, 500, 1000, 5000)
+UNLABELED = (100, 200, 500, 1000, 5000)
 SHARES = (0.01, 0.02, 0.05, 0.2, 0.4)
 COLUMNS = (2, 20)
 CALIBRATIONS = (0.3, 0.5, 0.8, 5)
@@ -72,11 +72,11 @@ def excess(model: POSCOD, known: Any, ood: Any) -> tuple[float, float]:
 
 
 def one_fit(
-    n_labelled: int, n_unlabelled: int, pi: float, columns: int, seed: int, fresh: int, calibration: float = 0.5
+    n_labeled: int, n_unlabeled: int, pi: float, columns: int, seed: int, fresh: int, calibration: float = 0.5
 ) -> Fit:
     rng = np.random.default_rng(seed)
-    X, y = WORLD.sample_id(n_labelled, random_state=seed)
-    traffic, _ = WORLD.sample_mixture(n_unlabelled, pi, random_state=10_000 + seed)
+    X, y = WORLD.sample_id(n_labeled, random_state=seed)
+    traffic, _ = WORLD.sample_mixture(n_unlabeled, pi, random_state=10_000 + seed)
     known, _ = WORLD.sample_id(fresh, random_state=20_000 + seed)
     ood = WORLD.sample_ood(fresh, random_state=30_000 + seed)
     X, traffic, known, ood = (with_noise(rows, columns, rng) for rows in (X, traffic, known, ood))
@@ -91,18 +91,18 @@ def one_fit(
 
 def main(quick: bool = False) -> None:
     seeds, fresh = (2, 2000) if quick else (12, FRESH)
-    n_labelled, n_unlabelled, pi = CENTRE
-    cells = [(n, n_unlabelled, pi) for n in LABELLED]
-    cells += [(n_labelled, n, pi) for n in UNLABELLED]
-    cells += [(n_labelled, n_unlabelled, share) for share in SHARES]
+    n_labeled, n_unlabeled, pi = CENTRE
+    cells = [(n, n_unlabeled, pi) for n in LABELED]
+    cells += [(n_labeled, n, pi) for n in UNLABELED]
+    cells += [(n_labeled, n_unlabeled, share) for share in SHARES]
     print(f"## How much data: alpha = {PROBLEM.alpha}, tpr_min = {PROBLEM.tpr_min}, {seeds} fits per row")
     print(f"The smallest possible SCOD risk is {WORLD.solve(PROBLEM).risk:.4f}.\n")
     widths = COLUMNS[:1] if quick else COLUMNS
-    _header("labelled", "unlabelled", "pi")
+    _header("labeled", "unlabeled", "pi")
     for columns in widths:
         for cell in [CENTRE, *(cells[::5] if quick else cells)]:
             _row(columns, cell, [one_fit(*cell, columns, seed, fresh) for seed in range(seeds)])
-    print("\n### How the labelled rows are used, at the centre\n")
+    print("\n### How the labeled rows are used, at the centre\n")
     _header("calibration")
     for columns in widths:
         for calibration in CALIBRATIONS:

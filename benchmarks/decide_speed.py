@@ -26,7 +26,7 @@ def main(quick: bool = False) -> None:
 
     X, y = draw(4000)
     classifier = LogisticRegression(max_iter=200).fit(X, y)
-    labelled, traffic = draw(4000), draw(4000, ood=0.3)[0]
+    labeled, traffic = draw(4000), draw(4000, ood=0.3)[0]
     rows = draw(n)[0]
     weights, theta = classifier.coef_.T.astype(np.float32), rng.standard_normal((d, 1), dtype=np.float32)
     unit = cpu_seconds(lambda: (rows @ weights, rows @ theta), [()] * 3)
@@ -35,7 +35,7 @@ def main(quick: bool = False) -> None:
         ("recipe='paper'", CorrectedSigmoid("paper", l2=1e-3)),
         ("default ratio", CorrectedSigmoid()),
     ):
-        model = POSCOD(FrozenEstimator(classifier), ratio, random_state=0).fit(*labelled, X_unlabeled=traffic)
+        model = POSCOD(FrozenEstimator(classifier), ratio, random_state=0).fit(*labeled, X_unlabeled=traffic)
         part = rows if name != "default ratio" else rows[: n // 20]
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         seconds = cpu_seconds(lambda m=model, p=part: m.decide(p))

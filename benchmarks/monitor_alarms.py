@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from poscod import POSCOD
-from poscod.model import estimate_share
 from poscod.decision import Decisions, rejection_reason
 from poscod.metrics import Interval
-from poscod.monitor import Monitor, Reference, adjusted_count, likelihood_share
+from poscod.model import estimate_share
+from poscod.monitor import Monitor, Reference
 from poscod.monitor._evidence import log_capital, log_gains
-from poscod.monitor._partitions import PARTITIONS
+from poscod.monitor._partitions import codes
+from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.monitor._watch import watches
 from poscod.problem import ScodProblem
 from poscod.ratio import CorrectedSigmoid
+from poscod.rule import Promise, Rule
 from poscod.theory import GaussianWorld
 
 PROBLEM = ScodProblem(alpha=0.3, tpr_min=0.95)
@@ -47,7 +49,7 @@ class World(NamedTuple):
     def laws(self, reference: Reference, name: str) -> tuple[Any, Any]:
         """Exact shares of the cells of a partition under ID and OOD."""
         everything = self.decisions(np.arange(len(self.p)), reference.cells.threshold)
-        code = PARTITIONS[name].code(everything, reference.cells)
+        code = codes(everything, reference.cells)[name]
         size = len(reference.rejected(name))
         return tuple(np.bincount(code, weights=w, minlength=size) for w in (self.p, self.q))
 
@@ -75,9 +77,8 @@ def draw_reference(world: World, m: int, n: int, rng: Any, pi: float = 1.0, *, k
         if known_share
         else estimate_share(world.log_ratio[known], world.log_ratio[mixed], 0.95),
         source="ood" if pi == 1.0 else "unlabeled",
+        rule=Rule(PROBLEM, PROBLEM.beta, threshold, Promise("tpr", PROBLEM.tpr_min), m),
         classes=[0, 1],
-        threshold=threshold,
-        tpr_min=PROBLEM.tpr_min,
         created="2026-01-01",
     )
 
@@ -208,7 +209,7 @@ def second_sample_table(runs: int) -> None:
     """Coverage through a fitted model, whose second sample has an OOD share that is known, estimated, or seen by the ratio."""
     world, pis, size, windows = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 3.0]]), (0.0, 0.03, 0.2), 300, 10
     print(
-        f"\nCoverage and mean width by second sample: {runs} models of 1,600 labelled and 1,000 unlabelled rows (20 % OOD)"
+        f"\nCoverage and mean width by second sample: {runs} models of 1,600 labeled and 1,000 unlabeled rows (20 % OOD)"
     )
     print(f"The calibration rows are 400; {windows} windows of {size} rows each\n")
     print(

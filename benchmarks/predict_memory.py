@@ -101,7 +101,7 @@ def main(*, quick: bool = False) -> None:
     rows = 20_000 if quick else 1_000_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        models = {ratio: fit_model(folder, ratio) for ratio in ("linear", "strong")}
+        models = {ratio: fit_model(folder, ratio) for ratio in ("paper", "strong")}
         write_table(folder / "new.parquet", rows)
         new, out = str(folder / "new.parquet"), str(folder / "out.parquet")
         base = peak_of(COPY, [new, out])

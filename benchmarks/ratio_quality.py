@@ -54,11 +54,11 @@ def load(data: Path, name: str) -> tuple[Activations, Activations]:
     if name == "clinc150":
         return _clinc(data / "clinc150")
     folder = data / "cifar10_resnet56"
-    return _network(np.load(folder / "cifar10_test.npz")), _network(np.load(folder / f"{name}.npz"), labelled=False)
+    return _network(np.load(folder / "cifar10_test.npz")), _network(np.load(folder / f"{name}.npz"), labeled=False)
 
 
-def _network(file: Any, labelled: bool = True) -> Activations:
-    labels = file["labels"] if labelled else None
+def _network(file: Any, labeled: bool = True) -> Activations:
+    labels = file["labels"] if labeled else None
     return Activations(file["features"].astype(np.float32), file["logits"].astype(np.float32), labels)
 
 

@@ -23,7 +23,7 @@ from poscod.ratio import CorrectedSigmoid, StandardSigmoid
 
 
 def noise(n: int, d: int, pi: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
-    """Return n/2 ID rows and n/2 unlabelled rows of spherical Gaussians: four iterations settle a logistic regression."""
+    """Return n/2 ID rows and n/2 unlabeled rows of spherical Gaussians: four iterations settle a logistic regression."""
     rng = np.random.default_rng(0)
     half = n // 2
     rows = rng.standard_normal((n, d), dtype=np.float32)

@@ -10,7 +10,7 @@ import argparse
 import re
 from pathlib import Path
 
-from poscod.benchmark import ABLATIONS, TABLES, ablation, compare, read_results, render, table
+from poscod.benchmark import TABLES, compare, read_results, render, table
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 BLOCK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.S)
@@ -21,7 +21,6 @@ def main() -> None:
     parser.add_argument("out", help="folder of a run")
     rows = read_results(parser.parse_args().out)
     tables = {name: table(name, rows) for name in TABLES}
-    tables |= {name: ablation(name, rows) for name in ABLATIONS}
     for name, made in {**tables, "compare": compare(rows)}.items():
         (PAGE.parent / "results" / f"{name}.csv").write_text(render(made, "csv"))
     text = BLOCK.sub(lambda match: f"{match[1]}{render(tables[match[2]])}{match[3]}", PAGE.read_text())

@@ -1,4 +1,4 @@
-"""The service under load, from a second process over 127.0.0.1, as a ratio to a bare FastAPI endpoint.
+"""The service under load, from a second process over 127.0.0.1, as a ratio to a bare Starlette endpoint.
 
 ``python -m benchmarks serve_load`` measures requests per second, p50 and p99 for batches of 1 and 256 rows, closed loop with 32
 connections, and the CPU time per request, which hardly depends on what else the machine does. ``python -m benchmarks.serve_load soak --minutes 5`` sends 80 % of the measured capacity at even intervals, counts
@@ -152,10 +152,12 @@ def make_model(path: Path, ratio: str) -> None:
 
 
 def bare_app() -> Any:
-    """Return a FastAPI endpoint that reads the same bodies and does the same matrix product."""
-    from fastapi import FastAPI, Request, Response
+    """Return a Starlette endpoint that reads the same bodies and does the same matrix product."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
 
-    app = FastAPI()
     weights = np.random.default_rng(0).normal(size=(FEATURES, CLASSES))
 
     async def product(request: Request) -> Response:
@@ -166,9 +168,7 @@ def bare_app() -> Any:
             rows = np.asarray(json.loads(body)["rows"])
         return Response(json.dumps({"logits": (rows @ weights).tolist()}), media_type="application/json")
 
-    product.__annotations__ = {"request": Request}
-    app.post("/v1/decide", response_class=Response)(product)
-    return app
+    return Starlette(routes=[Route("/v1/decide", product, methods=["POST"])])
 
 
 @contextlib.contextmanager
@@ -248,7 +248,7 @@ def main(quick: bool = False) -> None:
             models[ratio] = Path(folder, f"{ratio}.poscod")
             make_model(models[ratio], ratio)
         bare = [sys.executable, "-m", "benchmarks.serve_load", "bare"]
-        runs = {"bare FastAPI": measure(bare, seconds)}
+        runs = {"bare Starlette": measure(bare, seconds)}
         runs["poscod, default ratio"] = measure(poscod_server(models["default"], "--quiet"), seconds)
         runs["poscod, recipe='paper'"] = measure(poscod_server(models["paper"], "--quiet"), seconds)
         runs["poscod, paper, joint-rows 0"] = measure(
@@ -260,7 +260,7 @@ def main(quick: bool = False) -> None:
     table = []
     for i, (rows, kind, connections) in enumerate(CASES):
         for name, results in runs.items():
-            r, base = results[i], runs["bare FastAPI"][i]
+            r, base = results[i], runs["bare Starlette"][i]
             cells = [f"{rows} {kind} x{connections}", name, f"{r['rps']:.0f}", r["p50_ms"], r["p99_ms"], r["cpu_ms"]]
             table.append([*cells, f"{1e3 / r['cpu_ms']:.0f}", r["cpu_ms"] / base["cpu_ms"], r["errors"]])
     header = [

@@ -36,10 +36,10 @@ def main(folder: Path) -> None:
     names = data.feature_names.astype(str)[:10]  # means only: not enough to be sure of every mass
     order = np.random.default_rng(3).permutation(len(data.data))
     X, y = data.data[order][:, :10], data.target[order]
-    labelled, y_labelled, fresh, y_fresh = X[:280], y[:280], X[400:], y[400:]
+    labeled, y_labeled, fresh, y_fresh = X[:280], y[:280], X[400:], y[400:]
     traffic = np.vstack([X[280:370], wrong_scale(X[370:400], names)])
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    model = POSCOD(classifier, calibration=5, random_state=0).fit(labelled, y_labelled, X_unlabeled=traffic)
+    model = POSCOD(classifier, calibration=5, random_state=0).fit(labeled, y_labeled, X_unlabeled=traffic)
     print(f"Rows of the wrong scale in the log: estimated {model.ood_prior_:.0%}, really 25%.")
 
     odd = wrong_scale(fresh, names)
@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
     for price in PRICES:
         # A second look costs a third of a false alarm, an answer to a row of the wrong scale three false alarms.
         costs = CostProblem(reject_id=0.33, accept_ood=3.0, loss=[[0, price], [1, 0]])
-        rule = model.at(problem=costs)
+        rule = model.with_rule(costs)
         decisions = rule.decide(fresh)
         kept = decisions.accept
         shares.append([(kept & (decisions.label == label)).mean() for label in (BENIGN, MALIGNANT)] + [(~kept).mean()])

@@ -1,8 +1,8 @@
-"""More rows than one memory: the same numbers on Dask, whatever the chunks.
+"""More rows than fit in memory: the same numbers on Dask, whatever the chunks.
 
-Labelled rows and a log in files, here 40,000 + 20,000 rows of 8 columns on a local cluster of two processes; on a larger one only the
+Labeled rows and a log in files, here 40,000 + 20,000 rows of 8 columns on a local cluster of two processes; on a larger one only the
 cluster changes. The classifier was fitted elsewhere (frozen), the ratio is the paper's linear one. Compared with the fit of the same rows in
-one memory: the parameters agree to rounding. The picture: the share of each chunk of new traffic that is rejected, and why.
+memory: the parameters agree to rounding. The picture: the share of each chunk of new traffic that is rejected, and why.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def main(folder: Path) -> None:
         warnings.simplefilter("ignore")  # Dask's own start-up warns about its settings
         import dask
         import dask.array as da
+        from distributed import Client, LocalCluster
 
-        from poscod.backends.dask import Cluster, decide, fit
+        from poscod.backends.dask import decide, fit
 
     store = Path(tempfile.mkdtemp())
 
@@ -53,12 +54,14 @@ def main(folder: Path) -> None:
 
     later = np.linspace(0.05, 0.6, 8)  # shares of strangers in eight chunks of new traffic
     new = np.vstack([world.sample_mixture(CHUNK, pi, random_state=10 + i)[0] for i, pi in enumerate(later)])
-    with Cluster(n_workers=2) as cluster:
-        large = fit(model, in_chunks("labelled", X), y, in_chunks("log", traffic), cluster=cluster)
-        table = decide(large, in_chunks("new", new), cluster=cluster).compute()
+    # From here on Dask computes on these two processes; without a cluster it would on threads of this one.
+    local = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR")
+    with local, Client(local):
+        large = fit(model, in_chunks("labeled", X), y, in_chunks("log", traffic))
+        table = decide(large, in_chunks("new", new)).compute()
     small = model.fit(X, y, X_unlabeled=traffic)
-    print(f"threshold on Dask {large.threshold_:.9f}, in one memory {small.threshold_:.9f}")
-    print(f"share of strangers on Dask {large.ood_prior_:.9f}, in one memory {small.ood_prior_:.9f}; the truth is 0.15")
+    print(f"threshold on Dask {large.threshold_:.9f}, in memory {small.threshold_:.9f}")
+    print(f"share of strangers on Dask {large.ood_prior_:.9f}, in memory {small.ood_prior_:.9f}; the truth is 0.15")
     reasons = table["reason"].to_numpy().astype(str).reshape(8, CHUNK)
     parts = {name: (reasons == name).mean(axis=1) for name in ("ambiguous", "both", "unfamiliar")}
     print(f"rejected in the first and in the last chunk: {(reasons != 'accepted').mean(axis=1)[[0, -1]].round(3)}")

@@ -3,7 +3,7 @@
 A public ResNet-56 (93.4 % on CIFAR-10), its 64 features and 10 logits on test images of CIFAR-10 and of CIFAR-100 (read from
 ../shared/data/cifar10_resnet56 where it is; the script ends with a reason where it is not). The network is the classifier: it comes in as
 `Activations`, with rows it was **not** trained on. Compared at every required share of known images: its confidence, the best
-known single score, and the rule learned from an unlabelled log with 20 % strangers.
+known single score, and the rule learned from an unlabeled log with 20 % strangers.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from poscod.scores import SCORES
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "cifar10_resnet56"
 
 
-def rows(name: str, labelled: bool = True) -> Activations:
+def rows(name: str, labeled: bool = True) -> Activations:
     file = np.load(DATA / f"{name}.npz")
-    return Activations(file["features"], file["logits"], file["labels"] if labelled else None)
+    return Activations(file["features"], file["logits"], file["labels"] if labeled else None)
 
 
 def main(folder: Path) -> None:
     if not DATA.is_dir():
         sys.exit(f"needs activations of a CIFAR-10 network in {DATA}, which are not here")
-    known, strangers = rows("cifar10_test"), rows("cifar100_test", labelled=False)
+    known, strangers = rows("cifar10_test"), rows("cifar100_test", labeled=False)
     known = known[np.random.default_rng(0).permutation(len(known))]
     strangers = strangers[np.random.default_rng(1).permutation(len(strangers))]
-    labelled, fresh, others = known[:3000], known[5400:], strangers[600:5000]
+    labeled, fresh, others = known[:3000], known[5400:], strangers[600:5000]
     log = Activations(
         np.concatenate([known.features[3000:5400], strangers.features[:600]]),
         np.concatenate([known.logits[3000:5400], strangers.logits[:600]]),
     )
-    model = POSCOD(alpha=0.5, tpr_min=0.9, random_state=0).fit(labelled, X_unlabeled=log)
+    model = POSCOD(alpha=0.5, tpr_min=0.9, random_state=0).fit(labeled, X_unlabeled=log)
     print(f"CIFAR-100 in the log: estimated {model.ood_prior_:.0%}, really 20%")
     inside, outside = model.decide(fresh), model.decide(others)
-    knn = SCORES["knn"](k=50).fit(labelled)
+    knn = SCORES["knn"](k=50).fit(labeled)
     scores = {
         "confidence (1 - MSP)": (SCORES["msp"]()(fresh), SCORES["msp"]()(others), RED),
         "nearest neighbours": (knn(fresh), knn(others), GREY),

@@ -1,7 +1,7 @@
 """How good is it? An answer without a single label of a stranger.
 
 A world of Gaussians, where the true share of accepted strangers is known to the script and not to the method. The label-free estimate and its
-95 % interval, from 2,000 fresh labelled rows and a log of growing length with 20 % strangers; the bound that holds whatever their share
+95 % interval, from 2,000 fresh labeled rows and a log of growing length with 20 % strangers; the bound that holds whatever their share
 is needs no estimate of it.
 """
 
@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
     ax.plot(SIZES, [r.upper_any_prior for r in results], "v", color=GREY, label="bound for any share of strangers")
     ax.axhline(truth, color=RED, ls="--", label="truth")
     ax.set_xscale("log")
-    ax.set_xlabel("unlabelled rows")
+    ax.set_xlabel("unlabeled rows")
     ax.set_ylabel("strangers accepted (FPR)")
     ax.set_ylim(-0.02, 1)
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))

@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
     traffic, _ = world.sample_mixture(3000, pi=0.2, random_state=1)
     model = POSCOD(LogisticRegression(), alpha=0.3, tpr_min=0.95, random_state=0).fit(X, y, X_unlabeled=traffic)
     fresh, _ = world.sample_mixture(3000, pi=0.2, random_state=2)
-    reference = Reference.from_model(model, unlabelled=fresh, created=FIRST.isoformat())
+    reference = Reference.from_model(model, unlabeled=fresh, created=FIRST.isoformat())
 
     monitor = Monitor(reference, window="1d", ood_limit=LIMIT)
     truth = np.concatenate([np.full(21, 0.05), np.linspace(0.05, 0.4, DAYS - 21)])

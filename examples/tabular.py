@@ -1,8 +1,8 @@
-"""A table, gradient boosting, and a kind of row nobody labelled.
+"""A table, gradient boosting, and a kind of row nobody labeled.
 
 178 Italian wines of three cultivars, 13 measurements each (embedded in scikit-learn). Each cultivar in turn is the stranger: the
-classifier knows the other two, and the log of unlabelled wines holds all three. Boosted trees answer a stranger with full confidence;
-the ratio learned from the log does not. Few labelled rows: five folds instead of a held-out share.
+classifier knows the other two, and the log of unlabeled wines holds all three. Boosted trees answer a stranger with full confidence;
+the ratio learned from the log does not. Few labeled rows: five folds instead of a held-out share.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def main(folder: Path) -> None:
     rows = []
     for stranger in range(3):
         known, y_known, others = X[y != stranger], y[y != stranger], X[y == stranger]
-        labelled, traffic_id, fresh = np.split(known, [len(known) - 60, len(known) - 30])
-        y_labelled, _, y_fresh = np.split(y_known, [len(known) - 60, len(known) - 30])
+        labeled, traffic_id, fresh = np.split(known, [len(known) - 60, len(known) - 30])
+        y_labeled, _, y_fresh = np.split(y_known, [len(known) - 60, len(known) - 30])
         traffic = np.vstack([traffic_id, others[:20]])  # nobody says which wine is which
         model = POSCOD(GradientBoostingClassifier(random_state=0), tpr_min=TPR_MIN, calibration=5, random_state=0)
-        model.fit(labelled, y_labelled, X_unlabeled=traffic)
+        model.fit(labeled, y_labeled, X_unlabeled=traffic)
         ours = model.evaluate(fresh, y_fresh, others[20:])
         alone = model.at(alpha=0.0).evaluate(fresh, y_fresh, others[20:])
         rows.append((stranger, ours, alone, model.ood_prior_))
         print(
-            f"cultivar {stranger} unknown: {len(labelled)} labelled wines, share of strangers in the log estimated at {model.ood_prior_:.0%} (really 40%)"
+            f"cultivar {stranger} unknown: {len(labeled)} labeled wines, share of strangers in the log estimated at {model.ood_prior_:.0%} (really 40%)"
         )
         for name, result in {"confidence alone": alone, "poscod": ours}.items():
             print(

@@ -1,8 +1,8 @@
 """Text intents, and questions nobody trained for.
 
 CLINC-150: 150 intents of a voice assistant as sentence embeddings, and out-of-scope questions (read from ../shared/data/clinc150 where it is; the
-script ends with a reason where it is not). The log is what a running assistant has: questions in scope and out of scope, unlabelled.
-Labelled rows and log are drawn from one pool, because paraphrases of one sentence on both sides would look like OOD.
+script ends with a reason where it is not). The log is what a running assistant has: questions in scope and out of scope, unlabeled.
+Labeled rows and log are drawn from one pool, because paraphrases of one sentence on both sides would look like OOD.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
     order = np.random.default_rng(0).permutation(len(pool))
     pool, y_pool = pool[order], y_pool[order]
     out_of_scope = np.random.default_rng(1).permutation(rows("oos_test")[0])
-    labelled, y_labelled, in_log, fresh, y_fresh = (
+    labeled, y_labeled, in_log, fresh, y_fresh = (
         pool[:3500],
         y_pool[:3500],
         pool[3500:5500],
@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
     log, strangers = np.vstack([in_log, out_of_scope[:400]]), out_of_scope[400:]
 
     model = POSCOD(LogisticRegression(C=30, max_iter=500), alpha=0.3, tpr_min=0.9, random_state=0)
-    model.fit(labelled, y_labelled, X_unlabeled=log)
+    model.fit(labeled, y_labeled, X_unlabeled=log)
     low, high = model.ratio_.ood_prior_interval(0.95)
     print(f"out of scope in the log: estimated {model.ood_prior_:.0%} ({low:.0%} to {high:.0%}), really 17%")
     for name, rule in {"confidence alone": model.at(alpha=0.0), "poscod": model}.items():

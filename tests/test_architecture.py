@@ -204,6 +204,7 @@ def test_import_is_light():
 
 def public_names():
     """Every name in `__all__` of a public module, with the module."""
+    yield from ((f"poscod.{name}", poscod) for name in poscod.__all__)
     for info in pkgutil.walk_packages([str(SOURCE)], "poscod."):
         if "._" not in info.name and info.name != "poscod.__main__":
             module = importlib.import_module(info.name)

@@ -22,6 +22,11 @@ T = TypeVar("T")
 Floats = NDArray[np.float64]
 
 
+def refusal(parameter: str, sentence: str, **facts: Any) -> InvalidInputError:
+    """Return the error about an argument; the sentence is what follows its name."""
+    return InvalidInputError("{parameter} " + sentence, parameter=parameter, **facts)
+
+
 def as_array(values: Any, name: str) -> NDArray[Any]:
     """Convert to an array of real numbers, keeping float32 and float64 as they are."""
     try:
@@ -32,11 +37,8 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
                 raise TypeError(f"dtype {array.dtype}")
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            "{parameter} must be an array of real numbers, got {got} ({reason}).",
-            parameter=name,
-            got=_describe(values),
-            reason=error,
+        raise refusal(
+            name, "must be an array of real numbers, got {got} ({reason}).", got=_describe(values), reason=error
         ) from None
     return array
 
@@ -53,43 +55,33 @@ def check_vector(
     """Check a one-dimensional array of numbers without NaN."""
     vector = as_array(values, name).astype(np.float64, copy=False)
     if vector.ndim != 1:
-        raise InvalidInputError(
-            "{parameter} must be one-dimensional, got shape {got}: pass one number per row, e.g. {parameter}.ravel().",
-            parameter=name,
+        raise refusal(
+            name,
+            "must be one-dimensional, got shape {got}: pass one number per row, e.g. {parameter}.ravel().",
             got=vector.shape,
         )
     if n is not None and len(vector) != n:
-        raise InvalidInputError(
-            "{parameter} must have as many rows as {like} ({allowed}), got {got}.",
-            parameter=name,
-            like=like,
-            allowed=n,
-            got=len(vector),
+        raise refusal(
+            name, "must have as many rows as {like} ({allowed}), got {got}.", like=like, allowed=n, got=len(vector)
         )
     if len(vector):
         # One pass finds NaN and infinities alike: the sum of finite numbers may overflow, NaN cannot hide.
         low, high = float(vector.min()), float(vector.max())
         if np.isnan(low):
             bad = np.flatnonzero(np.isnan(vector))
-            raise InvalidInputError(
-                "{parameter} must not contain NaN, got {got} (first at row {row}): drop or impute those rows.",
-                parameter=name,
+            raise refusal(
+                name,
+                "must not contain NaN, got {got} (first at row {row}): drop or impute those rows.",
                 got=len(bad),
                 row=int(bad[0]),
             )
         if not allow_inf and (np.isinf(low) or np.isinf(high)):
             row = int(np.flatnonzero(np.isinf(vector))[0])
-            raise InvalidInputError(
-                "{parameter} must be finite, got {got} at row {row}.", parameter=name, got=vector[row], row=row
-            )
+            raise refusal(name, "must be finite, got {got} at row {row}.", got=vector[row], row=row)
         if minimum is not None and low < minimum:
             row = int(np.argmin(vector))
-            raise InvalidInputError(
-                "{parameter} must be at least {allowed:g}, got {got:g} at row {row}.",
-                parameter=name,
-                allowed=minimum,
-                got=low,
-                row=row,
+            raise refusal(
+                name, "must be at least {allowed:g}, got {got:g} at row {row}.", allowed=minimum, got=low, row=row
             )
     return vector
 
@@ -100,25 +92,19 @@ def check_matrix(
     """Check a two-dimensional array of finite numbers; float32 stays float32."""
     matrix = as_array(values, name)
     if matrix.ndim != 2:
-        raise InvalidInputError(
-            "{parameter} must be two-dimensional (rows, columns), got shape {got}.", parameter=name, got=matrix.shape
-        )
+        raise refusal(name, "must be two-dimensional (rows, columns), got shape {got}.", got=matrix.shape)
     if columns is not None and matrix.shape[1] != columns:
-        raise InvalidInputError(
-            "{parameter} must have {allowed} columns, got {got}.", parameter=name, allowed=columns, got=matrix.shape[1]
-        )
+        raise refusal(name, "must have {allowed} columns, got {got}.", allowed=columns, got=matrix.shape[1])
     if rows is not None and matrix.shape[0] != rows:
-        raise InvalidInputError(
-            "{parameter} must have {allowed} rows, got {got}.", parameter=name, allowed=rows, got=matrix.shape[0]
-        )
+        raise refusal(name, "must have {allowed} rows, got {got}.", allowed=rows, got=matrix.shape[0])
     for start in range(0, len(matrix), 65536):
         block = matrix[start : start + 65536]
         ok = ~np.isnan(block) if allow_inf else np.isfinite(block)
         if not ok.all():
             row, column = (int(i) for i in np.argwhere(~ok)[0])
-            raise InvalidInputError(
-                "{parameter} must be {allowed}, got {got} at row {row}, column {column}: drop or impute such rows.",
-                parameter=name,
+            raise refusal(
+                name,
+                "must be {allowed}, got {got} at row {row}, column {column}: drop or impute such rows.",
                 allowed="free of NaN" if allow_inf else "finite",
                 got=block[row, column],
                 row=start + row,
@@ -133,7 +119,7 @@ def check_weight(values: Any, name: str, n: int, *, like: str = "the rows they w
         return None
     weight = check_vector(values, name, n=n, like=like, allow_inf=False, minimum=0.0)
     if n and not weight.any():
-        raise InvalidInputError("{parameter} must contain a positive number, got zeros only.", parameter=name)
+        raise refusal(name, "must contain a positive number, got zeros only.")
     return weight if n == 0 or 1e-100 < weight.max() < 1e100 else weight / weight.max()
 
 
@@ -154,11 +140,8 @@ def check_number(value: Any, name: str, low: float, high: float, *, closed: str 
         if (low <= number if left else low < number) and (number <= high if right else number < high):
             return number
     interval = f"{'[' if left else '('}{low:g}, {high:g}{']' if right else ')'}"
-    raise InvalidInputError(
-        "{parameter} must be a number in {allowed}, got {got!r}." + (" " + hint if hint else ""),
-        parameter=name,
-        allowed=interval,
-        got=value,
+    raise refusal(
+        name, "must be a number in {allowed}, got {got!r}." + (" " + hint if hint else ""), allowed=interval, got=value
     )
 
 
@@ -167,9 +150,7 @@ def check_count(value: Any, name: str, minimum: int = 1) -> int:
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if is_whole and value >= minimum:
         return int(value)
-    raise InvalidInputError(
-        "{parameter} must be a whole number >= {allowed}, got {got!r}.", parameter=name, allowed=minimum, got=value
-    )
+    raise refusal(name, "must be a whole number >= {allowed}, got {got!r}.", allowed=minimum, got=value)
 
 
 def check_choice(value: Any, name: str, choices: Mapping[str, T]) -> T:
@@ -186,9 +167,9 @@ def check_choice(value: Any, name: str, choices: Mapping[str, T]) -> T:
         return choices[value]
     listed = ", ".join(repr(key) for key in sorted(choices))
     near = nearest(value, choices) if isinstance(value, str) else None
-    raise InvalidInputError(
-        "{parameter} must be one of {allowed}, got {got!r}" + (": did you mean {meant!r}?" if near else "."),
-        parameter=name,
+    raise refusal(
+        name,
+        "must be one of {allowed}, got {got!r}" + (": did you mean {meant!r}?" if near else "."),
         allowed=listed,
         got=value,
         meant=near,
@@ -213,12 +194,7 @@ def check_labels(values: ArrayLike, name: str, n_classes: int, *, n: int | None 
     labels = check_vector(values, name, n=n, allow_inf=False)
     if len(labels) and (labels.min() < 0 or labels.max() >= n_classes or (labels != np.floor(labels)).any()):
         bad = labels[(labels < 0) | (labels >= n_classes) | (labels != np.floor(labels))][0]
-        raise InvalidInputError(
-            "{parameter} must hold class indices 0, ..., {allowed}, got {got:g}.",
-            parameter=name,
-            allowed=n_classes - 1,
-            got=bad,
-        )
+        raise refusal(name, "must hold class indices 0, ..., {allowed}, got {got:g}.", allowed=n_classes - 1, got=bad)
     return labels.astype(np.int64)
 
 

@@ -13,7 +13,7 @@ import math
 import os
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -126,6 +126,7 @@ class Activations:
         Parameters
         ----------
         name : {"features", "logits", "labels", "weight", "bias"}
+            The part.
         caller : str
             What needs it, as the subject of the error sentence.
 
@@ -222,14 +223,14 @@ def _write_npz(file: BinaryIO, arrays: Arrays) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _read_npz(path: Path, mmap: bool) -> Arrays:
-    """Read or map the known members of a numpy archive."""
+def read_npz(path: Path, mmap: bool, names: Sequence[str] | None = PARTS) -> Arrays:
+    """Read or map members of a numpy archive: those of these names, or all of them; never a pickle."""
     arrays: Arrays = {}
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        for name in PARTS:
-            if f"{name}.npy" not in archive.namelist():
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if names is not None and name not in names:
                 continue
-            info = archive.getinfo(f"{name}.npy")
             if mmap and info.compress_type == zipfile.ZIP_STORED:
                 file.seek(info.header_offset)
                 lengths = struct.unpack("<26xHH", file.read(30))  # of the name and of the extra field
@@ -290,7 +291,7 @@ def _read_safetensors(path: Path, mmap: bool) -> Arrays:
 
 
 FORMATS: dict[str, tuple[Callable[[BinaryIO, Arrays], None], Callable[[Path, bool], Arrays]]] = {
-    ".npz": (_write_npz, _read_npz),
+    ".npz": (_write_npz, read_npz),
     ".safetensors": (_write_safetensors, _read_safetensors),
 }
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from poscod._optional import require
 from poscod._validation import Floats, check_number, check_vector
 
-__all__ = ["REASONS", "Decisions", "Scored", "rejection_score"]
+__all__ = ["Decisions", "Scored"]
 
 REASONS: dict[str, str] = {
     "accepted": "the score is at most the threshold",
@@ -25,7 +25,7 @@ REASONS: dict[str, str] = {
     "unfamiliar": "at least two thirds of the score is beta g: the input is unlike the training data",
     "both": "each term makes more than a third of the score",
 }
-_MAIN_SHARE = 2.0 / 3.0
+MAIN_SHARE = 2.0 / 3.0
 # exp(x) is continued by its tangent above this point: finite and strictly increasing up to log-ratios of 10,000.
 TANGENT_AT = 690.0
 
@@ -206,6 +206,6 @@ def rejection_reason(risk: Floats, score: Floats, accept: NDArray[np.bool_]) -> 
     >>> rejection_reason(np.array([0.1, 0.9, 0.1, 0.5]), np.array([0.2, 1.0, 5.0, 1.0]), np.array([True, False, False, False]))
     array(['accepted', 'ambiguous', 'unfamiliar', 'both'], dtype='<U10')
     """
-    ambiguous = risk >= _MAIN_SHARE * score
-    unfamiliar = risk <= (1.0 - _MAIN_SHARE) * score
+    ambiguous = risk >= MAIN_SHARE * score
+    unfamiliar = risk <= (1.0 - MAIN_SHARE) * score
     return np.select([accept, ambiguous, unfamiliar], ["accepted", "ambiguous", "unfamiliar"], default="both")

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.exceptions import UndefinedMetricWarning as UndefinedMetricWarning
 
 __all__ = [
     "InfeasibleProblemError",
@@ -22,7 +22,6 @@ __all__ = [
     "MissingExtraError",
     "PoscodError",
     "PoscodWarning",
-    "UndefinedMetricWarning",
 ]
 
 

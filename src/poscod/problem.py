@@ -74,6 +74,22 @@ def _absolute(n_classes: int) -> Floats:
 LOSSES: dict[str, Callable[[int], Floats]] = {"zero_one": _zero_one, "absolute": _absolute}
 
 
+RANGES: dict[str, tuple[float, float, str]] = {
+    "alpha": (0.0, 1.0, "both"),
+    "tpr_min": (0.0, 1.0, "right"),
+    "fpr_max": (0.0, 1.0, "both"),
+    "precision_min": (0.0, 1.0, "right"),
+    "reject_max": (0.0, 1.0, "left"),
+    "reject_id": (0.0, float("inf"), "neither"),
+    "reject_ood": (0.0, float("inf"), "left"),
+    "pi": (0.0, 1.0, "neither"),
+    "share": (0.0, 1.0, "left"),
+    "risk_max": (0.0, float("inf"), "neither"),
+    "delta": (0.0, 1.0, "neither"),
+}
+"""Allowed values of every parameter: low, high, and which ends belong to them."""
+
+
 class Problem:
     """What is asked of a selective classifier. All problems are solved by rules of one family, accept iff r + mu g <= lambda."""
 
@@ -165,15 +181,27 @@ class Problem:
         return [(name, value) for name, value in values if value is not None and (name, value) != ("loss", "zero_one")]
 
     def __post_init__(self) -> None:
+        for name, (low, high, closed) in {**RANGES, **self._ranges()}.items():
+            # Read from the object itself: a parameter that a problem does not have is a property of this class.
+            if name in vars(self) and not (name == "pi" and vars(self)[name] is None):
+                object.__setattr__(self, name, check_number(vars(self)[name], name, low, high, closed=closed))
+        ranking = vars(self).get("ranking")
+        if ranking is not None and (not isinstance(ranking, Problem) or isinstance(ranking, RankedProblem)):
+            raise InvalidInputError(
+                "{parameter} must be a problem with a slope of its own, e.g. ScodProblem(), got {got!r}.",
+                parameter="ranking",
+                got=ranking,
+            )
         if isinstance(self.loss, str):
             check_choice(self.loss, "loss", LOSSES)
-        else:
+        elif "loss" in vars(self):
             # Kept as nested tuples: the problem stays hashable, comparable and cannot be edited from outside.
             matrix = _check_loss_matrix(self.loss)
             object.__setattr__(self, "loss", tuple(tuple(row) for row in matrix.tolist()))
 
-    def _check(self, name: str, low: float, high: float, closed: str = "both") -> None:
-        object.__setattr__(self, name, check_number(getattr(self, name), name, low, high, closed=closed))
+    def _ranges(self) -> dict[str, tuple[float, float, str]]:
+        """Return ranges of parameters that are narrower here than elsewhere."""
+        return {}
 
     def loss_matrix(self, n_classes: int) -> Floats:
         """Return the loss as a matrix.
@@ -263,11 +291,6 @@ class ScodProblem(Problem):
     tpr_min: float = 0.95
     loss: Any = "zero_one"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("alpha", 0.0, 1.0)
-        self._check("tpr_min", 0.0, 1.0, closed="right")
-
     @property
     def beta(self) -> float:
         """Slope of the optimal line, alpha * tpr_min / (1 - alpha)."""
@@ -319,11 +342,6 @@ class GeneralisedProblem(Problem):
     tpr_min: float = 0.95
     loss: Any = "zero_one"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("alpha", 0.0, 1.0)
-        self._check("tpr_min", 0.0, 1.0, closed="right")
-
     @property
     def mu(self) -> float:
         """Slope alpha / (1 - alpha)."""
@@ -364,12 +382,8 @@ class CostProblem(Problem):
     pi: float | None = None
     loss: Any = "zero_one"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("reject_id", 0.0, float("inf"), closed="neither")
-        self._check("reject_ood", 0.0, float("inf"), closed="left")
-        self._check("accept_ood", self.reject_ood, float("inf"), closed="left")
-        _check_pi(self)
+    def _ranges(self) -> dict[str, tuple[float, float, str]]:
+        return {"accept_ood": (self.reject_ood, float("inf"), "left")}
 
     def mu(self, pi: float) -> float:
         """Slope for an OOD prior; the problem's own prior goes first.
@@ -416,11 +430,6 @@ class BoundedProblem(Problem):
     fpr_max: float = 0.1
     loss: Any = "zero_one"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("tpr_min", 0.0, 1.0, closed="right")
-        self._check("fpr_max", 0.0, 1.0)
-
     def fpr_limit(self, pi: float) -> float:
         """Largest allowed FPR, which does not depend on the OOD prior here.
 
@@ -465,12 +474,6 @@ class PrecisionProblem(Problem):
     precision_min: float = 0.9
     pi: float | None = None
     loss: Any = "zero_one"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("tpr_min", 0.0, 1.0, closed="right")
-        self._check("precision_min", 0.0, 1.0, closed="right")
-        _check_pi(self)
 
     def fpr_limit(self, pi: float) -> float:
         """Largest FPR at which precision is still met; the problem's own prior goes first.
@@ -527,11 +530,8 @@ class CoverageProblem(Problem):
     pi: float | None = None
     loss: Any = "zero_one"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("alpha", 0.0, 1.0, closed="left")
-        self._check("reject_max", 0.0, 1.0, closed="left")
-        _check_pi(self)
+    def _ranges(self) -> dict[str, tuple[float, float, str]]:
+        return {"alpha": (0.0, 1.0, "left")}
 
     def line(self, nu: float, pi: float) -> tuple[float, float]:
         """Slope and threshold for a multiplier; the problem's own prior goes first.
@@ -551,29 +551,10 @@ class CoverageProblem(Problem):
         return (self.alpha - nu * pi) / (1.0 - self.alpha), nu * (1.0 - pi) / (1.0 - self.alpha)
 
 
-@dataclass(frozen=True)
-class Budget(Problem):
-    """Reject a given share of the traffic seen at fit, the inputs that another problem ranks last.
+class RankedProblem(Problem):
+    """A problem that moves the threshold in the ranking of another one."""
 
-    Parameters
-    ----------
-    share : float in [0, 1)
-        What can be reviewed, e.g. 0.02 for 200 of 10,000.
-    ranking : Problem, default=ScodProblem()
-        Its slope and its loss rank the inputs; its own threshold is not used.
-
-    Examples
-    --------
-    >>> Budget(0.02, ScodProblem(alpha=0.2)).alpha
-    0.2
-    """
-
-    share: float
-    ranking: Problem = ScodProblem()
-
-    def __post_init__(self) -> None:
-        self._check("share", 0.0, 1.0, closed="left")
-        _check_ranking(self.ranking)
+    ranking: Problem
 
     @property
     def loss(self) -> Any:
@@ -587,7 +568,28 @@ class Budget(Problem):
 
 
 @dataclass(frozen=True)
-class RiskBound(Problem):
+class Budget(RankedProblem):
+    """Reject a given share of the traffic seen at fit, the inputs that another problem ranks last.
+
+    Parameters
+    ----------
+    share : float in [0, 1)
+        What can be reviewed, e.g. 0.02 for 200 of 10,000.
+    ranking : Problem
+        Its slope and its loss rank the inputs, and its own threshold is not used; ``ScodProblem()`` where it is not given.
+
+    Examples
+    --------
+    >>> Budget(0.02, ScodProblem(alpha=0.2)).alpha
+    0.2
+    """
+
+    share: float
+    ranking: Problem = ScodProblem()
+
+
+@dataclass(frozen=True)
+class RiskBound(RankedProblem):
     """Accept as much as possible such that the selective risk is at most risk_max with probability 1 - delta.
 
     Parameters
@@ -598,8 +600,8 @@ class RiskBound(Problem):
         Error probability, over the draw of the calibration rows.
     method : str, default="fixed_sequence"
         See `poscod.selector.risk_controlled_threshold`.
-    ranking : Problem, default=ScodProblem()
-        Its slope and its loss rank the inputs; its own threshold is not used.
+    ranking : Problem
+        Its slope and its loss rank the inputs, and its own threshold is not used; ``ScodProblem()`` where it is not given.
 
     Examples
     --------
@@ -612,42 +614,12 @@ class RiskBound(Problem):
     method: str = "fixed_sequence"
     ranking: Problem = ScodProblem()
 
-    def __post_init__(self) -> None:
-        self._check("risk_max", 0.0, float("inf"), closed="neither")
-        self._check("delta", 0.0, 1.0, closed="neither")
-        _check_ranking(self.ranking)
-
-    @property
-    def loss(self) -> Any:
-        """Loss of the ranking."""
-        return self.ranking.loss
-
-    @property
-    def alpha(self) -> float:
-        """Relative cost of the ranking."""
-        return self.ranking.alpha
-
-
-def _check_ranking(ranking: Any) -> None:
-    if not isinstance(ranking, Problem) or isinstance(ranking, (Budget, RiskBound)):
-        raise InvalidInputError(
-            "{parameter} must be a problem with a slope of its own, e.g. ScodProblem(), got {got!r}.",
-            parameter="ranking",
-            got=ranking,
-        )
-
 
 def _word(value: Any) -> str:
     """Say a parameter: a number, a name, or a matrix by its size."""
     if isinstance(value, tuple):
         return f"a {len(value)} x {len(value)} matrix"
     return value if isinstance(value, str) else f"{value:g}"
-
-
-def _check_pi(problem: Any) -> None:
-    """Check an OOD prior strictly inside (0, 1), or None for the fitted one."""
-    if problem.pi is not None:
-        problem._check("pi", 0.0, 1.0, closed="neither")
 
 
 def _check_loss_matrix(loss: Any) -> Floats:

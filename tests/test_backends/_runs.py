@@ -32,11 +32,16 @@ def images(n_id=150, n_unlabeled=110, pi=0.4):
     return draw[:n_id], draw[n_id:]
 
 
+def mirrored(x):
+    """Mirror every second image, at random."""
+    return torch.where(torch.rand(len(x), 1, 1, 1) < 0.5, x.flip(3), x)
+
+
 def run(**options):
     torch.set_num_threads(1)
     defaults = {
         "train": "all",
-        "augment": "cifar",
+        "augment": mirrored,
         "epochs": 6,
         "batch_size": 40,
         "backbone_learning_rate": 0.001,
@@ -46,9 +51,4 @@ def run(**options):
 
 
 if __name__ == "__main__":
-    options = json.loads(sys.argv[1])
-    out = options.pop("out", None)
-    ratio = run(**options)
-    if out is not None:
-        with open(out, "w") as file:
-            json.dump({"history": ratio.history_[1:], "weight": ratio.head_.weight.tolist()}, file)
+    run(**json.loads(sys.argv[1]))

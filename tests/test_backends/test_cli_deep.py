@@ -62,10 +62,16 @@ def test_onnx_network_over_a_folder(folder, capsys):
     assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert answer["accuracy"] == pytest.approx((found.logits.argmax(axis=1) == found.labels).mean())
     assert found.weight.shape == (3, 3)
-    code, out, _ = shell(capsys, *words, "--labels", "ood", "--resize", "5", "--crop", "4")
+    code, out, _ = shell(
+        capsys, *words, "--labels", "ood", "--resize", "5", "--crop", "4", "--jobs", "1", "--batch-size", "4"
+    )
     assert code == 0
     assert "6 rows: 3 features, 3 logits." in out
     assert Activations.load(folder / "a.npz").labels.tolist() == [-1] * 6
+    assert shell(capsys, *words, "--workers", "3")[0] == 0  # the old name of --jobs
+    code, _, err = shell(capsys, *words, "--jobs", "0")
+    assert code == 2
+    assert "--jobs must be at least 1" in err
 
 
 NO_TORCH = """
@@ -153,12 +159,12 @@ def test_callable_and_exported_program_over_an_archive(tmp_path, rng, capsys, mo
         (("--model", "shop_networks:broken"), "could not be built (RuntimeError: no such layer)"),
         (("--model", "shop_networks:gone"), "could not be built (AttributeError"),
         (("--model", "nonsense"), "--model must be package.module:callable"),
-        (("--model", "shop_networks:soft"), "pass layer="),
+        (("--model", "shop_networks:soft"), "pass --layer, the name"),
         (("--model", "shop_networks:build", "--layer", "9"), "layer must name a module"),
         (("--model", "net.pt2", "--weights", "w.pt"), "--weights is not for exported programs"),
         (("--onnx", "net.onnx", "--device", "cuda"), "--device is for PyTorch"),
-        (("--onnx", "net.onnx"), "no file net.onnx"),
-        (("--model", "gone.pt2"), "no file gone.pt2"),
+        (("--onnx", "net.onnx"), "cannot use net.onnx: no such file or directory"),
+        (("--model", "gone.pt2"), "cannot use gone.pt2: no such file or directory"),
         (("--model", "resnet20_32x32"), "could not be run on a batch of shape (9, 5) float32"),
     ):
         code, out, err = shell(capsys, "extract", "rows.npz", *words, "-o", "c.npz")

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from poscod import Activations
@@ -115,8 +116,6 @@ def test_last_layer_may_be_given_where_more_follows_it():
         extract(model, x)
     found = extract(model, x, layer="2")
     np.testing.assert_allclose(found.logits, model[:3](x).detach().numpy(), atol=1e-6)
-    by_module = extract(model, x, layer=model[2])
-    np.testing.assert_array_equal(found.logits, by_module.logits)
 
 
 def test_ambiguous_output_names_the_candidates():
@@ -138,7 +137,7 @@ def test_ambiguous_output_names_the_candidates():
     [
         ("0", r"'0' makes \(5, 8\) from \(5, 6\).*not the model's logits.*Candidates: '0', '2'"),
         ("fc", r"must name a module.*'fc'.*'0', '2'"),
-        (nn.Linear(2, 2), "no part of it"),
+        (nn.Linear(2, 2), "must name a module of the model, got 'Linear"),
     ],
 )
 def test_wrong_layer(layer, match):
@@ -166,7 +165,7 @@ def test_layer_that_is_never_called():
         (mlp(), (torch.randn(3, 6), torch.eye(3)), r"one class index per row, shape \(3,\), got \(3, 3\)"),
         (mlp(), (torch.randn(3, 6), torch.zeros(2)), "as many labels as inputs"),
         (mlp(), [(torch.randn(2, 6), torch.tensor([0, 1])), torch.randn(2, 6)], "labels with every batch or with none"),
-        (mlp(), 3, "loader must be a DataLoader"),
+        (mlp(), 3, "loader must be an array, a pair of arrays .* or batches, got int"),
         ("resnet", torch.randn(3, 6), "model must be a torch.nn.Module, got str"),
     ],
 )
@@ -196,7 +195,7 @@ def test_half_precision_overflow_says_so():
     x = torch.randn(6, 6)
     with pytest.raises(InvalidInputError, match=r"logits must be finite.*float16 ends at 65504.*bfloat16"):
         extract(model, x, amp="float16")
-    assert np.isfinite(extract(model, x, amp=torch.bfloat16).logits).all()
+    assert np.isfinite(extract(model, x, amp="bfloat16").logits).all()
     with pytest.raises(InvalidInputError, match="amp must be"):
         extract(model, x, amp="float8")
 
@@ -214,7 +213,7 @@ def test_double_precision():
     found = extract(model, x, dtype="float64")
     np.testing.assert_allclose(found.logits, model(x).detach().numpy(), rtol=1e-14)
     model[2].weight.data *= 1e60
-    with pytest.raises(InvalidInputError, match=r"leave the range of float32: pass dtype='float64'"):
+    with pytest.raises(InvalidInputError, match=r"leave the range of float32: pass dtype float64"):
         extract(model, x)
 
 
@@ -235,9 +234,11 @@ def test_modes_device_and_hooks_are_restored():
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_straight_to_disk(tmp_path, suffix):
     model, x, y = mlp(), torch.randn(23, 6), torch.arange(23) % 3
-    inside = extract(model, (x, y), batch_size=5)
+    data = torch.utils.data.TensorDataset(x, y)
+    inside = extract(model, data, batch_size=5)
+    np.testing.assert_allclose(inside.logits, extract(model, (x, y)).logits, atol=1e-6)
     path = tmp_path / f"rows{suffix}"
-    found = extract(model, torch.utils.data.TensorDataset(x, y), batch_size=5, to=path)
+    found = extract(model, data, batch_size=5, to=path)
     assert isinstance(found.features.base, np.memmap)
     for name in ("features", "logits", "labels", "weight", "bias"):
         np.testing.assert_array_equal(getattr(found, name), getattr(inside, name))
@@ -310,9 +311,10 @@ def test_checkpoints(tmp_path):
     again = load_weights(build_network("resnet20_32x32", 4), tmp_path / "a.th")
     x = torch.randn(2, 3, 32, 32)
     np.testing.assert_array_equal(extract(again, x).logits, extract(model, x).logits)
-    np.savez(tmp_path / "a.npz", **{name: value.numpy() for name, value in state.items()})
-    assert torch.equal(load_weights(again, tmp_path / "a.npz").linear.weight, model.linear.weight)
-    with pytest.raises(InvalidInputError, match=r"'linear.weight' has shape \(4, 64\) there and \(5, 64\) here"):
+    save_file(dict(state), tmp_path / "a.safetensors")
+    fresh = load_weights(build_network("resnet20_32x32", 4), tmp_path / "a.safetensors")
+    assert torch.equal(fresh.linear.weight, model.linear.weight)
+    with pytest.raises(InvalidInputError, match=r"linear\.(weight|bias).*\[4.*\[5.*number of classes"):
         build_network("resnet20_32x32", 5, tmp_path / "a.th")
     with pytest.raises(InvalidInputError, match=r"does not fit this network: lacks .* more"):
         build_network("resnet32_32x32", 4, tmp_path / "a.th")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from poscod.backends.images import NORMALISATIONS, Images, open_images, read_image_list
+from poscod.backends.images import NORMALISATIONS, Images, open_images
 from poscod.exceptions import InvalidInputError
 
 
@@ -72,20 +72,20 @@ def test_flat_folder_has_no_labels(folder):
 def test_lists(tmp_path):
     path = tmp_path / "list.txt"
     path.write_text("with space/1.png 2\nb.png -1\n")
-    names, labels = read_image_list(path)
-    assert names[0] == tmp_path / "with space" / "1.png"
-    assert labels.tolist() == [2, -1]
+    found = open_images(path)
+    assert found.items[0] == tmp_path / "with space" / "1.png"
+    assert found.labels.tolist() == [2, -1]
     path.write_text("a.png\nb.png\n")
-    assert read_image_list(path)[1] is None
+    assert open_images(path).labels is None
     path.write_text("a.png 1\nb.png\n")
-    with pytest.raises(InvalidInputError, match="line 2: all lines must end in a label, or none"):
-        read_image_list(path)
+    with pytest.raises(InvalidInputError, match=r"all lines must end in a label.*got 'b.png'"):
+        open_images(path)
     path.write_text("a.png 1\nb.png -7\n")
-    with pytest.raises(InvalidInputError, match="line 2: a label must be a class index or -1"):
-        read_image_list(path)
+    with pytest.raises(InvalidInputError, match=r"a class index or -1, or none, got 'b.png -7'"):
+        open_images(path)
     path.write_text("\n")
     with pytest.raises(InvalidInputError, match="empty list"):
-        read_image_list(path)
+        open_images(path)
 
 
 def test_clear_errors(tmp_path, pixels):

@@ -21,9 +21,9 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, PolynomialFeatures
 from poscod import POSCOD, Activations
 from poscod.backends.onnx import export_rule, extract
 from poscod.decision import REASONS
-from poscod.estimator import NoUnlabeledDataWarning
 from poscod.exceptions import InvalidInputError
-from poscod.problem import BoundedProblem
+from poscod.model import NoUnlabeledDataWarning, Schema
+from poscod.problem import BoundedProblem, Budget, RiskBound, ScodProblem
 from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, EMRatio, FixedLinear, NoOODEvidenceWarning, StandardSigmoid
 
 sys.path.insert(0, __file__.rpartition("/")[0])
@@ -47,6 +47,10 @@ def check(out, decisions, *, precise=True, classes=None):
     if precise:
         np.testing.assert_array_equal(out["accept"], decisions.accept)
         np.testing.assert_array_equal(np.array(list(REASONS))[out["reason"]], decisions.reason)
+
+
+def facts(proto):
+    return {entry.key: json.loads(entry.value) for entry in proto.metadata_props}
 
 
 def inputs(n, seed, shift=0.0):
@@ -73,6 +77,11 @@ def fit(rows, **options):
 @pytest.fixture(scope="module")
 def default(rows):
     return fit(rows)
+
+
+@pytest.fixture(scope="module")
+def held_out(rows):
+    return fit(rows, ratio=CorrectedSigmoid("paper"), calibration=0.5)
 
 
 RATIOS = {
@@ -102,13 +111,12 @@ def test_every_ratio_decides_the_same(rows, default, name):
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
 def test_versions_of_the_operators_and_any_number_of_rows(rows, default, opset):
-    model = default
-    proto = export_rule(model, opset=opset)
-    new = extract(network(), rows[3])
-    decisions = model.decide(new)
+    proto = export_rule(default, backbone=network(opset=opset, ir=10 if opset > 18 else 8))
+    new = rows[3]
+    decisions = default.decide(extract(network(), new))
     for part in (slice(0, 1), slice(3, 10)):
-        check(run(proto, features=new.features[part], logits=new.logits[part]), decisions[part])
-    assert run(proto, features=new.features[:0], logits=new.logits[:0])["accept"].shape == (0,)
+        check(run(proto, x=new[part]), decisions[part])
+    assert run(proto, x=new[:0])["accept"].shape == (0,)
 
 
 LOSSES = ["absolute", [[0, 1, 1, 4], [2, 0, 1, 1], [1, 3, 0, 1], [1, 1, 1, 0]]]
@@ -122,13 +130,29 @@ LOSSES = ["absolute", [[0, 1, 1, 4], [2, 0, 1, 1], [1, 3, 0, 1], [1, 1, 1, 0]]]
 def test_every_problem(rows, options):
     model = fit(rows, ratio=CorrectedSigmoid("paper"), **options)
     new = extract(network(), rows[3])
-    check(run(export_rule(model), features=new.features, logits=new.logits), model.decide(new))
+    proto = export_rule(model)
+    check(run(proto, features=new.features, logits=new.logits), model.decide(new))
+    assert facts(proto)["poscod.rule"] == model.rule_.to_dict()
+    assert (facts(proto)["poscod.rule"]["promise"]["confidence"] is not None) == ("threshold" in options)
 
 
-def test_other_problems_of_the_family(rows, default):
-    model = default.at(problem=BoundedProblem(tpr_min=0.8, fpr_max=0.3))
+@pytest.mark.parametrize(
+    "problem",
+    [BoundedProblem(tpr_min=0.8, fpr_max=0.3), Budget(0.2), RiskBound(0.1, delta=0.2), ScodProblem(alpha=1.0)],
+    ids=lambda problem: type(problem).__name__,
+)
+def test_other_problems_and_what_is_said_of_them(rows, held_out, problem):
+    model = held_out.with_rule(problem)
     new = extract(network(), rows[3])
-    check(run(export_rule(model), features=new.features, logits=new.logits), model.decide(new))
+    proto = export_rule(model)
+    check(run(proto, features=new.features, logits=new.logits), model.decide(new))
+    assert facts(proto)["poscod.rule"] == model.rule_.to_dict()
+    assert facts(proto)["poscod.sentence"] == str(model.rule_)
+
+
+def test_names_of_the_classes(default):
+    named = default.with_schema(Schema(n_features=8, n_logits=4, classes=("ant", "bee", "cat", "dog")))
+    assert facts(export_rule(named))["poscod.classes"] == ["ant", "bee", "cat", "dog"]
 
 
 def test_without_a_ratio(rows):
@@ -172,10 +196,12 @@ def test_behind_the_network(rows, ending, tmp_path):
     onnx.checker.check_model(whole, full_check=True)
     out = run(whole, x=rows[3])
     check(out, model.decide(new))
-    facts = {entry.key: json.loads(entry.value) for entry in whole.metadata_props}
-    assert facts["poscod.classes"] == [0, 1, 2, 3]
-    assert facts["poscod.reasons"] == list(REASONS)
-    assert facts["poscod.threshold"] == model.threshold_
+    said = facts(whole)
+    assert said["poscod.classes"] == [0, 1, 2, 3]
+    assert said["poscod.reasons"] == list(REASONS)
+    assert said["poscod.rule"]["threshold"] == model.rule_.threshold
+    assert said["poscod.rule"]["promise"]["bound"] == 0.95
+    assert said["poscod.ood_prior"] == 0.7
 
 
 @pytest.fixture(scope="module")
@@ -235,13 +261,12 @@ def test_what_cannot_be_exported_says_what_to_use(table, rows):
     for options, match in (
         ({"backbone": network(hidden=7)}, "makes 7 features and the model was fitted on 8"),
         ({"backbone": network(classes=5)}, "5 classes and the model 4"),
-        ({"backbone": network(ending="softmax")}, r"not made by a linear layer: pass features=.*phi"),
+        ({"backbone": network(ending="softmax")}, r"not made by a linear layer: pass features,.*phi"),
         ({"backbone": network(), "features": "nowhere"}, "features must be the name of a value"),
         ({"backbone": network(), "logits": "nowhere"}, "logits must be the name of a value"),
         ({"backbone": network(opset=12)}, "version 13 of the ONNX operators or later, got 12"),
         ({"backbone": network(kind=np.float64)}, "gives DOUBLE and the rule takes FLOAT"),
         ({"precision": "float16"}, "precision must be one of"),
-        ({"opset": 9}, "opset"),
     ):
         with pytest.raises(InvalidInputError, match=match):
             export_rule(model, **options)
@@ -253,7 +278,7 @@ def test_what_cannot_be_exported_says_what_to_use(table, rows):
         )
     taken = network()
     taken.graph.node[1].output[0] = taken.graph.node[2].input[0] = "risk"
-    with pytest.raises(InvalidInputError, match="already has a value called 'risk'"):
+    with pytest.raises(InvalidInputError, match=r"could not be joined with the rule .*overlapping.*risk"):
         export_rule(model, backbone=taken)
 
 
@@ -326,7 +351,7 @@ def test_extract_errors(tmp_path):
         ((network(), (inputs(3, 1), np.array([0, 1, 4]))), r"0, \.\.\., 3, or -1.*got 4"),
         ((network(), (inputs(3, 1), np.zeros(2))), "as many labels as inputs"),
         ((network(), 3), "data must be an array"),
-        ((network(ending="softmax"), inputs(3, 1)), "pass features="),
+        ((network(ending="softmax"), inputs(3, 1)), "pass features,"),
         ((network(), [{"y": inputs(3, 1)}]), "also takes 'x'"),
     ):
         with pytest.raises(InvalidInputError, match=match):
@@ -338,7 +363,7 @@ def test_extract_errors(tmp_path):
         extract(tmp_path / "gone.onnx", inputs(3, 1))
     two = network()
     two.graph.output.append(helper.make_tensor_value_info("phi", onnx.TensorProto.FLOAT, ["n", 8]))
-    with pytest.raises(InvalidInputError, match="pass logits="):
+    with pytest.raises(InvalidInputError, match="pass logits,"):
         extract(two, inputs(3, 1))
     assert extract(two, inputs(3, 1), logits="out").n_classes == 4
 

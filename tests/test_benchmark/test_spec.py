@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from poscod.benchmark import DEFINITIONS, EMBEDDED, BenchmarkSpec, read_spec
+from poscod.benchmark import DEFINITIONS, BenchmarkSpec, read_spec
+from poscod.benchmark._spec import EMBEDDED
 from poscod.exceptions import InvalidInputError
 
 GOOD = """
@@ -32,6 +33,14 @@ def test_fields_paths_and_defaults(tmp_path):
     assert spec.alphas == (0.25, 1)
     assert spec.pis == (0.02, 0.05, 0.1, 0.2, 0.5)
     assert len(spec.score_names) == 26
+
+
+def test_an_older_name_of_a_ratio_means_the_same(tmp_path):
+    spec, today = (
+        read_spec(write(tmp_path, f'{GOOD}ratios = ["{name}", "paper"]')) for name in ("corrected", "strong")
+    )
+    assert spec.ratios == ("strong", "paper")
+    assert spec.hash == today.hash
 
 
 def test_hash_knows_content_and_not_the_place(tmp_path):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from poscod import Activations
-from poscod.benchmark import read_spec
-from poscod.benchmark._measure import Measured, Wanted, split_of, values_of
-from poscod.benchmark._sources import FEWEST_REFERENCE, Pool, Scored, content_hash, open_source
+from poscod.benchmark import BenchmarkSpec, read_spec
+from poscod.benchmark._measure import Measured, Wanted, values_of
+from poscod.benchmark._sources import FEWEST_REFERENCE, Pool, Scores, content_hash, open_source
 from poscod.benchmark._split import Split, mixture_sizes, split_rows
 from poscod.metrics import ausrt
 from poscod.scores import SCORES
 from poscod.strategies import plugin_curve, sirc, sirc_parameters
 
-SIZES = {"n_id": 10, "n_test": 15, "id_train_share": 0.6, "ood_train_share": 0.5}
+SIZES = BenchmarkSpec("sizes", "digits", n_id=10, n_test=15, id_train_share=0.6, ood_train_share=0.5)
 
 
 def hashes(*values):
@@ -33,9 +35,9 @@ def hashes(*values):
 def test_learning_and_measured_rows_never_meet(id_, ood, id_train, ood_train, seed):
     """Few distinct contents: copies everywhere, also of ID rows among OOD rows."""
     parts = [None if p is None else hashes(*p) for p in (id_, ood, id_train, ood_train)]
-    split = split_rows(*parts, name="svhn", seed=seed, **SIZES)
+    split = split_rows(SIZES, parts, "svhn", seed)
     from_id, from_ood = (parts[0] if parts[2] is None else parts[2]), (parts[1] if parts[3] is None else parts[3])
-    learning = np.concatenate([split.id_labelled, split.id_mixture])
+    learning = np.concatenate([split.id_labeled, split.id_mixture])
     content = set(from_id[learning].tolist()) | set(from_ood[split.ood_train].tolist())
     measured = set(parts[0][split.id_test].tolist()) | set(parts[1][split.ood_test].tolist())
     assert not content & measured
@@ -51,25 +53,26 @@ def test_learning_and_measured_rows_never_meet(id_, ood, id_train, ood_train, se
 
 def test_dedicated_training_rows_leave_all_evaluation_rows_to_measuring():
     n = np.arange(40, dtype=np.uint64)
-    sizes = {**SIZES, "n_test": 100}
-    dedicated = split_rows(n, n + 100, n + 200, n + 300, name="a", seed=0, **sizes)
+    sizes = dataclasses.replace(SIZES, n_test=100)
+    dedicated = split_rows(sizes, (n, n + 100, n + 200, n + 300), "a", 0)
     assert (len(dedicated.id_test), len(dedicated.ood_test), len(dedicated.ood_train)) == (40, 40, 40)
-    halves = split_rows(n, n + 100, name="a", seed=0, **sizes)
+    halves = split_rows(sizes, (n, n + 100, None, None), "a", 0)
     assert (len(halves.id_test), len(halves.ood_test), len(halves.ood_train)) == (16, 20, 20)
 
 
 def test_a_copy_of_a_measured_row_does_not_learn():
     """A dedicated training file that repeats evaluation images loses exactly those."""
     n = np.arange(40, dtype=np.uint64)
-    split = split_rows(n, n + 100, None, np.append(n + 300, hashes(103, 139)), name="a", seed=0, **SIZES)
+    split = split_rows(SIZES, (n, n + 100, None, np.append(n + 300, hashes(103, 139))), "a", 0)
     assert sorted(split.ood_train.tolist()) == list(range(40))
 
 
 def test_seeds_and_sets_give_other_splits_and_the_same_split_again():
     n = np.arange(200, dtype=np.uint64)
-    one, again = (split_rows(n, n + 500, name="a", seed=3, **SIZES) for _ in range(2))
-    other = split_rows(n, n + 500, name="a", seed=4, **SIZES)
-    sibling = split_rows(n, n + 500, name="b", seed=3, **SIZES)
+    rows = (n, n + 500, None, None)
+    one, again = (split_rows(SIZES, rows, "a", 3) for _ in range(2))
+    other = split_rows(SIZES, rows, "a", 4)
+    sibling = split_rows(SIZES, rows, "b", 3)
     assert all((a == b).all() for a, b in zip(one, again, strict=True))
     assert (one.id_test != other.id_test).any()
     assert (one.ood_test != sibling.ood_test).any()
@@ -91,8 +94,8 @@ def test_real_pools_by_content(name):
     source = open_source(spec)
     for ood_set in source.sets():
         pool = source.pool("", ood_set, 1)
-        split = split_of(spec, pool, ood_set, 1)
-        learning = np.concatenate([split.id_labelled, split.id_mixture])
+        split = split_rows(spec, pool.hashes(), ood_set, 1)
+        learning = np.concatenate([split.id_labeled, split.id_mixture])
         seen = np.concatenate([content_hash(pool.id_test[learning]), content_hash(pool.ood_test[split.ood_train])])
         measured = np.concatenate(
             [content_hash(pool.id_test[split.id_test]), content_hash(pool.ood_test[split.ood_test])]
@@ -122,7 +125,7 @@ def test_rows_of_reference_are_spare_else_of_the_mixture_else_measured():
 
 def test_sirc_is_placed_by_rows_that_are_not_measured():
     rng = np.random.default_rng(1)
-    r, g = (Scored(rng.uniform(size=80), rng.uniform(size=70), np.zeros(0)) for _ in range(2))
+    r, g = (Scores(rng.uniform(size=80), rng.uniform(size=70), np.zeros(0)) for _ in range(2))
     g = g._replace(reference=rng.normal(-0.2, 0.1, size=200))
     measured = Measured(g, g, r, (rng.uniform(size=80) < 0.4).astype(float))
     arrays = (r.id_, g.id_, measured.loss, r.ood, g.ood)

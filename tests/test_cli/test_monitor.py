@@ -146,7 +146,7 @@ def test_labels_that_have_arrived_are_judged(shell, model_file, log, reference_f
     )
     assert done.code == 0, done.err
     windows = json.loads(state.read_text())["state"]["windows"].values()
-    labeled = np.sum([w["labelled"] for w in windows], axis=0)
+    labeled = np.sum([w["labeled"] for w in windows], axis=0)
     truth = log_columns(labels=True)["truth"]
     assert labeled.sum() == np.sum(truth != "")
     assert labeled[2:].sum() == np.sum(truth == "ufo")

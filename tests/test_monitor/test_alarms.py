@@ -144,7 +144,7 @@ def test_late_labels_tell_whether_promises_hold(drawn, broken, codes):
     again = Monitor.from_state(json.loads(json.dumps(monitor.state())), drawn)
     assert again.findings() == monitor.findings()
     for finding in monitor.findings():
-        assert finding.evidence["labelled_id"] <= int((~parts[4]).sum())
+        assert finding.evidence["labeled_id"] <= int((~parts[4]).sum())
 
 
 def evidence_of(monitor, code):

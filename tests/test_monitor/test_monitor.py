@@ -134,7 +134,7 @@ def test_huge_counts_stay_whole_numbers(reference, make_decisions):
     state = monitor.state()
     big = 2**60
     for name, counts in state["windows"]["0"].items():
-        state["windows"]["0"][name] = [c * big for c in counts] if name not in ("labelled", "loss") else counts
+        state["windows"]["0"][name] = [c * big for c in counts] if name not in ("labeled", "loss") else counts
     state["total"] = 2 * big
     read = Monitor.from_state(json.loads(json.dumps(state)), reference)
     assert read.windows()[0].n == 2 * big
@@ -181,7 +181,7 @@ def test_merging_changes_nobody(reference, make_decisions):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda s: s.update(schema=2),
+        lambda s: s.update(schema=1),
         lambda s: s.pop("window"),
         lambda s: s.update(total="many"),
         lambda s: s.update(windows=[]),

@@ -147,7 +147,7 @@ def test_a_reference_says_what_the_rule_says(model, world, name):
     rows = other.calibration_
     decisions = other.rule_.decide(rows.known(other.rule_.problem.loss))
     assert made.id_counts["label"][-1] == np.sum(~decisions.accept)
-    (payoff,) = watches(made, 0.1, 0.05)["PSC005"].payoffs["labelled"]
+    (payoff,) = watches(made, 0.1, 0.05)["PSC005"].payoffs["labeled"]
     # A rejected ID row wins what is promised: the smaller of the promise and what calibration could have missed.
     low = made.tpr(1.0 - 0.05 / 7.0).low
     assert payoff[1] == pytest.approx(low if promised is None else min(promised, low))

@@ -1,4 +1,4 @@
-"""Displays: every member of DISPLAYS stores arrays, draws them without computing, and returns them as a table."""
+"""Displays: every one of them stores arrays, draws them without computing, and returns them as a table."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_curves_are_what_at_and_evaluate_give(case, made):
             assert row["risk"] == pytest.approx(0.7 * row["selective_risk"] + 0.3 * row["fpr"], abs=1e-15)
 
 
-def test_curves_from_unlabelled_rows_are_label_free(case):
+def test_curves_from_unlabeled_rows_are_label_free(case):
     model, X, y, _, traffic = case
     frame = RiskCurveDisplay.from_estimator(model, X, y, X_unlabeled=traffic, tpr_min=[0.7]).frame()
     row = frame[frame["rule"] == "poscod"].iloc[0]

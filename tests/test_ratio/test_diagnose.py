@@ -54,7 +54,7 @@ def test_a_closed_gate_says_nothing_and_its_equal_rows_share_one_bin(rng):
         closed = CorrectedSigmoid().fit(draw(np.random.default_rng(3), 300, 0.0), draw(rng, 400, 0.0))
     found = diagnose(closed, draw(rng, 500, 0.0), draw(rng, 700, 0.0))
     assert found["findings"] == ["no_better_than_constant", "few_ood_rows"]
-    (only,) = found["reliability"]  # sorted by row they would be bins of ID rows and bins of unlabelled ones
+    (only,) = found["reliability"]  # sorted by row they would be bins of ID rows and bins of unlabeled ones
     assert (only["n_id"], only["n_unlabeled"]) == (500, 700)
     assert only["low"] <= only["predicted"] <= only["high"]
 

@@ -8,11 +8,11 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
 from poscod.exceptions import InvalidInputError
-from poscod.ratio import PRIORS, certified_lower_bound, estimate_prior, rows_to_notice
+from poscod.ratio import PRIORS, estimate_prior, rows_to_notice
 from poscod.ratio._prior import acceptance, gate_p_value, profile_interval
 
 POINT = ("mean", "bbe", "lcb_grid")
-LOWER = ("blanchard", "scott")
+LOWER = ("scott",)
 
 
 def sample(rng, pi, n=6000, m=5000, shift=6.0):
@@ -79,7 +79,7 @@ def test_weights_count_rows(rng):
 
 
 def test_certified_bound_grows_with_rows(rng):
-    small, large = (certified_lower_bound(*sample(rng, 0.1, n=n, m=n)) for n in (500, 20000))
+    small, large = (estimate_prior(*sample(rng, 0.1, n=n, m=n), "scott") for n in (500, 20000))
     assert small < large < 0.1
 
 
@@ -95,11 +95,6 @@ def test_certified_bound_grows_with_rows(rng):
 def test_bad_input(arguments, message):
     with pytest.raises(InvalidInputError, match=message):
         estimate_prior(*arguments)
-
-
-def test_bad_level():
-    with pytest.raises(InvalidInputError, match="level must be a number in"):
-        certified_lower_bound([1.0, 2.0], [1.0], level=1.0)
 
 
 def test_gate_sees_ood_and_ignores_the_other_direction(rng):
@@ -124,7 +119,7 @@ def test_rows_needed_follow_the_inverse_square():
 
 @pytest.mark.parametrize(("pi", "power", "level", "tpr"), [(0.02, 0.8, 0.05, 0.95), (0.05, 0.6, 0.01, 0.9)])
 def test_so_many_rows_notice_a_perfectly_rejected_share(rng, pi, power, level, tpr):
-    n, draws = rows_to_notice(pi, power=power, level=level, tpr=tpr), 40_000
+    n, draws = rows_to_notice(pi, power=power, delta=level, tpr=tpr), 40_000
     known = rng.binomial(n, tpr, draws) / n
 
     def noticed(share):

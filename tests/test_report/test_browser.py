@@ -274,8 +274,8 @@ def test_pictures_have_words_and_numbers(page, tmp_path, summary):
     assert min(figures) >= 2
     assert page.evaluate("document.querySelectorAll('h1').length") == 1
     assert page.get_attribute("html", "lang") == "en"
-    unlabelled = page.evaluate("[...document.querySelectorAll('input')].filter((i) => !i.labels.length).length")
-    assert unlabelled == 0
+    unlabeled = page.evaluate("[...document.querySelectorAll('input')].filter((i) => !i.labels.length).length")
+    assert unlabeled == 0
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((n) => n.id)")
     assert len(ids) == len(set(ids))
     for link in page.evaluate("[...document.querySelectorAll('nav a')].map((a) => a.hash.slice(1))"):

@@ -219,9 +219,9 @@ def test_points_at_infinity_are_drawn_at_the_edge(case):
 
 def test_lines_that_break_off_are_explained():
     rare = fitted("rare")
-    for ood, unlabelled in ((None, rare.X_unlabeled), (rare.X_ood, rare.X_unlabeled), (None, None)):
-        found = summarise(rare.model, X=rare.X, y=rare.y, X_ood=ood, X_unlabeled=unlabelled, explorer=False)
-        free = ood is None and unlabelled is not None
+    for ood, unlabeled in ((None, rare.X_unlabeled), (rare.X_ood, rare.X_unlabeled), (None, None)):
+        found = summarise(rare.model, X=rare.X, y=rare.y, X_ood=ood, X_unlabeled=unlabeled, explorer=False)
+        free = ood is None and unlabeled is not None
         assert ('id="breaks"' in render(found)) == free
         assert not free or None in found["curves"]["risk"]
 

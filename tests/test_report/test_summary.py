@@ -318,5 +318,5 @@ def test_a_guarantee_for_several_rules_is_not_on_the_sliders():
 
 
 def test_empty_tables_are_refused(case):
-    with pytest.raises(InvalidInputError, match="The ood rows must hold at least one row"):
+    with pytest.raises(InvalidInputError, match="X_ood must hold at least one row"):
         summarise(case.model, X=case.X, y=case.y, X_ood=case.X_ood[:0])

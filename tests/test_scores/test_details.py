@@ -1,14 +1,12 @@
 """What single scores promise beyond the common test."""
 
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poscod import Activations
-from poscod.exceptions import InvalidInputError, MissingExtraError
+from poscod.exceptions import InvalidInputError
 from poscod.scores import SCORES, one_minus_msp
 from poscod.scores._features import published_dim
 from poscod.scores._nearest import largest_products
@@ -116,11 +114,6 @@ def test_a_single_class_is_certain(name):
         ("knn", {"k": 61}, r"k must be at most the number of rows in the bank \(60\), got 61"),
         ("knn", {"k": 10, "bank_size": 9}, r"the number of rows in the bank \(9\), got 10"),
         ("knn", {"bank_size": 0}, "bank_size must be a whole number >= 1, got 0"),
-        (
-            "knn",
-            {"backend": "fais"},
-            "backend must be one of 'auto', 'blas', 'faiss', got 'fais': did you mean 'faiss'",
-        ),
         ("nnguide", {"k": 2.5}, "k must be a whole number >= 1, got 2.5"),
         ("residual", {"dim": 0}, "dim must be a whole number >= 1, got 0"),
         ("residual", {"dim": 8}, r"dim must be below the number of features \(8\), got 8"),
@@ -199,13 +192,13 @@ def test_dice_without_sparsity_is_energy():
 @pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "she"])
 def test_without_labels_predicted_classes_are_used(name):
     act = head_world()
-    unlabelled = Activations(act.features, act.logits)
+    unlabeled = Activations(act.features, act.logits)
     predicted = Activations(act.features, act.logits, act.logits.argmax(axis=1))
-    np.testing.assert_array_equal(SCORES[name]().fit(unlabelled)(act), SCORES[name]().fit(predicted)(act))
+    np.testing.assert_array_equal(SCORES[name]().fit(unlabeled)(act), SCORES[name]().fit(predicted)(act))
 
 
 @pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "she"])
-def test_unlabelled_rows_among_labelled_ones_are_refused(name):
+def test_unlabeled_rows_among_labelled_ones_are_refused(name):
     act = head_world()
     labels = np.array(act.labels)
     labels[7] = -1
@@ -289,7 +282,7 @@ def test_knn_agrees_with_scikit_learn():
 
     rng = np.random.default_rng(0)
     bank, queries = rng.normal(size=(3000, 6)), rng.normal(size=(1500, 6))
-    values = SCORES["knn"](backend="blas").fit(Activations(bank))(Activations(queries))
+    values = SCORES["knn"]().fit(Activations(bank))(Activations(queries))
     scaled = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (bank, queries)]
     expected = NearestNeighbors(n_neighbors=50, algorithm="brute").fit(scaled[0]).kneighbors(scaled[1])[0][:, -1]
     np.testing.assert_allclose(values, expected, rtol=1e-9)
@@ -318,21 +311,3 @@ def test_zero_features_have_distance_one():
     np.testing.assert_allclose(SCORES["knn"](k=1).fit(train)(Activations([[0.0, 0.0]])), [1.0])
     zeros = Activations(np.zeros((3, 2)))
     np.testing.assert_allclose(SCORES["knn"](k=1).fit(zeros)(Activations([[0.0, 0.0], [3.0, 4.0]])), [0.0, 1.0])
-
-
-def test_faiss_is_optional(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    act = head_world()
-    with pytest.raises(MissingExtraError, match=r"backend='faiss' needs the package 'faiss'.*with its extra 'faiss'"):
-        SCORES["knn"](k=3, backend="faiss").fit(act)(act)
-
-
-@pytest.mark.parametrize("name", ["knn", "nnguide"])
-def test_faiss_agrees_with_blas(name):
-    pytest.importorskip("faiss", reason="faiss is not installed")
-    rng = np.random.default_rng(3)
-    features = rng.normal(size=(500, 16)).astype(np.float32)
-    act = Activations(features, features[:, :4])
-    fast, plain = (SCORES[name](k=7, backend=backend).fit(act)(act) for backend in ("faiss", "blas"))
-    np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(SCORES[name](k=7).fit(act)(act), fast)

@@ -121,12 +121,12 @@ def test_refusals_are_sentences():
     assert not small.informative
     assert np.isnan(small.estimate)
     assert (small.low, small.high) == (0.0, 1.0)
-    assert small.reason == "pi = 0.01 is too small for 1000 ID and 1000 unlabelled rows to say anything about the FPR."
+    assert small.reason == "pi = 0.01 is too small for 1000 ID and 1000 unlabeled rows to say anything about the FPR."
     zero = unlabeled_fpr(950, 1000, 948, 1000, 0.0)
     assert not zero.informative
     assert np.isnan(zero.unclipped)
     wrong = unlabeled_fpr(950, 1000, 500, 1000, 0.1)
-    assert wrong.reason.startswith("pi = 0.1 contradicts TPR = 0.95 and the share 0.5 of unlabelled rows accepted")
+    assert wrong.reason.startswith("pi = 0.1 contradicts TPR = 0.95 and the share 0.5 of unlabeled rows accepted")
     assert wrong.unclipped == pytest.approx(-3.55)
 
 
@@ -197,8 +197,8 @@ def test_area_is_the_labelled_one_when_the_mixture_holds_the_same_rows(arrays, a
     pi = len(score_ood) / (len(score_id) + len(score_ood))
     mixture = np.append(score_id, score_ood)
     area = unlabeled_ausrt(score_id, loss_id, mixture, pi, alpha=alpha, n_resamples=2, random_state=0)
-    labelled = (1 - alpha) * aurc(score_id, loss_id, area="trapezoid") + alpha * (1 - auroc(score_id, score_ood))
-    assert area.estimate == pytest.approx(labelled, abs=1e-9)
+    labeled = (1 - alpha) * aurc(score_id, loss_id, area="trapezoid") + alpha * (1 - auroc(score_id, score_ood))
+    assert area.estimate == pytest.approx(labeled, abs=1e-9)
 
 
 def test_area_is_that_of_the_raw_curve(rng):

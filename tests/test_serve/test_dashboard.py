@@ -31,7 +31,9 @@ def test_live_traffic_shows_without_a_reload(page, server):
     window = server.client.get("/v1/monitor").json()["windows"][-1]
     assert row[1] == str(window["n"])
     assert row[2] == str(window["accepted"])
-    assert server.service.holder.current.sha256 in page.inner_text("#model")
+    loaded = server.service.holder.current
+    assert loaded.sha256 in page.inner_text("#model")
+    assert str(loaded.model.rule_) in page.inner_text("#model")
     assert all(url.startswith((server.url, "data:")) for url in requests)
 
 

@@ -194,13 +194,13 @@ def test_a_failing_joint_call_refuses_only_the_guilty(serve, model_file):
     from poscod.serve._service import Question
 
     async def ask() -> list:
-        jobs = [
-            running.service.job(Question(holder.current, "r", False, Batch({"rows": np.array([[float(first), 0.0]])})))
+        questions = [
+            Question(holder.current, Batch({"rows": np.array([[float(first), 0.0]])}), "r", False)
             for first in (1, 13, 2)
         ]
         with engine._ready:  # all three wait before the thread looks
-            tasks = [asyncio.ensure_future(engine.compute(job)) for job in jobs]
-            engine._jobs.extend(())
+            until = asyncio.get_running_loop().time() + 60
+            tasks = [asyncio.ensure_future(running.service.decide(question, until)) for question in questions]
             await asyncio.sleep(0)
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -233,7 +233,9 @@ def test_a_table_model_of_the_shell_knows_its_columns(serve, shell_file):
         for path in ("/v1/decide", "/v1/at"):
             answer = running.client.post(path, json=bad)
             assert answer.status_code == 422, (path, bad, answer.text)
-    example = running.app.openapi()["paths"]["/v1/decide"]["post"]["requestBody"]["content"]["application/json"]
+    example = running.client.get("/openapi.json").json()["paths"]["/v1/decide"]["post"]["requestBody"]["content"][
+        "application/json"
+    ]
     assert len(example["schema"]["oneOf"]) == 3
 
 
@@ -284,7 +286,7 @@ def test_an_outside_classifier_of_the_shell_with_probabilities_and_names(serve, 
 
 def test_a_gap_is_told_with_row_and_column(server):
     answer = server.decide([[0.0, 1.0], [0.0, None]])
-    sentence = "The model refuses these rows: Input X contains NaN (a value is missing or not finite: row 2, column 2 of rows)."
+    sentence = "The model refuses these rows: Input X contains NaN (a value is missing or not finite: row 2, column 'rows[2]')."
     assert answer.json()["error"] == sentence
     rows = Batch({"features": np.zeros((3, 2)), "logits": np.array([[0.0, 1.0], [0.0, 1.0], [np.inf, 1.0]])})
     assert first_gap(rows, Schema(("a", "b"), ("cat", "dog"), n_features=2, n_logits=2)) == "row 3, column 'cat'"

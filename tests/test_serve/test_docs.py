@@ -15,6 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 from poscod import POSCOD
 from poscod.cli import main
 from poscod.datasets import load_open_digits
+from poscod.model import Schema
 from poscod.ratio import CorrectedSigmoid
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
@@ -29,8 +30,7 @@ def test_curl_lines(serve, tmp_path):
         GaussianNB(var_smoothing=1e-2), CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.35), tpr_min=0.9, random_state=0
     )
     model.fit(digits.labelled, digits.y_labelled, X_unlabeled=digits.traffic)
-    model.columns_ = {"features": names, "logits": [], "probabilities": False, "table": False, "classes": [], "n_features": 64, "n_logits": 0}  # fmt: skip
-    model.save(tmp_path / "model.poscod")
+    model.with_schema(Schema(tuple(names), n_features=64)).save(tmp_path / "model.poscod")
     (tmp_path / "demo-output").mkdir()
     table = [names, *digits.log[:100].astype(str).tolist()]
     (tmp_path / "demo-output" / "new.csv").write_text("\n".join(",".join(line) for line in table) + "\n")
@@ -46,7 +46,7 @@ def test_curl_lines(serve, tmp_path):
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         answers.append(done.stdout)
     assert json.loads(answers[2])["ids"] == ["a", "b"]
-    assert json.loads(answers[0])["inputs"]["names"] == names
+    assert json.loads(answers[0])["inputs"]["features"] == names
     assert "poscod_decisions_total" in answers[-1]
 
 

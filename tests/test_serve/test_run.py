@@ -12,11 +12,13 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import fields
 
 import httpx
 import pytest
 
 from poscod.cli import main
+from poscod.serve import Settings
 from poscod.serve._run import bind
 
 ROWS = [[0.0, 0.0], [1.5, 4.515625]]
@@ -69,8 +71,8 @@ def test_sigterm_under_load_loses_no_accepted_request(launch, model_file, tmp_pa
     assert logged == set(answered)
     assert connection.execute("SELECT count(*) FROM poscod_decisions").fetchone()[0] == 2 * len(answered)
     connection.close()
-    state = json.loads((tmp_path / "state.json").read_text())
-    assert state["sha256"] == json.loads(json.dumps(lines[0]))["model"]
+    [state] = tmp_path.glob("state-*.json")
+    assert json.loads(state.read_text())["sha256"] == lines[0]["model"]
     assert not any("decisions" in line or "rows_sent" in line for line in lines)
     assert "4.515625" not in server.lines()  # no payload in the log
 
@@ -109,14 +111,15 @@ def run(capsys, *arguments: str) -> str:
 
 
 def test_bad_input_is_one_sentence_and_exit_code_2(capsys, model_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("poscod.serve._run.make_server", lambda *_: pytest.fail("the service would have started"))
+    monkeypatch.setattr(
+        "poscod.serve._server.Server.run", lambda *_, **__: pytest.fail("the service would have started")
+    )
     (tmp_path / "text").write_text("x")
     model = str(model_file)
     assert "o such file" in run(capsys, str(tmp_path / "nothing"))
     assert "not a poscod model" in run(capsys, str(tmp_path / "text"), "--port", "0")
     assert "SQLAlchemy refuses" in run(capsys, model, "--port", "0", "--log", "nothing://x")
-    assert "--workers must be 1" in run(capsys, model, "--workers", "4")
-    assert "max_rows" in run(capsys, model, "--max-rows", "0")
+    assert "--max-rows must be a whole number >= 1, got 0." in run(capsys, model, "--max-rows", "0")
     assert "window" in run(capsys, model, "--port", "0", "--window", "soon")
     assert "65535" in run(capsys, model, "--port", "70000")
     assert "o such file" in run(capsys, model, "--token-file", str(tmp_path / "nothing"))
@@ -127,23 +130,38 @@ def test_bad_input_is_one_sentence_and_exit_code_2(capsys, model_file, tmp_path,
 
 
 def test_a_missing_package_is_one_sentence(capsys, model_file, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fastapi", None)
+    monkeypatch.setitem(sys.modules, "starlette", None)
     assert "pip install '.[serve]'" in run(capsys, str(model_file), "--port", "0")
 
 
 def test_answers_are_not_held_back_by_nagles_algorithm():
-    """Asyncio turns it off only where the socket names its protocol; otherwise an answer in two parts waits 40 ms."""
-    with bind("127.0.0.1", 0) as listener:
-        assert listener.proto == socket.IPPROTO_TCP
+    """Otherwise an answer in two parts waits 40 ms."""
+    with bind("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        listener.setblocking(True)
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_help_names_every_setting(capsys):
+def test_help_names_every_setting_with_its_words_and_default(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    for option in ("--host", "--port", "--log", "--state", "--max-body-bytes", "--token-file", "127.0.0.1"):
-        assert option in text
+    for option in ("--host", "--port", "--trust", "--token-file", "127.0.0.1", "--workers"):
+        assert (option in text) == (option != "--workers"), option
+    words = " ".join(text.split())
+    for item in fields(Settings):
+        names = {
+            "trusted": "--trust",
+            "tokens": "--token-file",
+            "open_metrics": "--protect-metrics",
+            "state_file": "--state",
+        }
+        assert names.get(item.name, "--" + item.name.replace("_", "-")) in text, item.name
+        if isinstance(item.default, (int, float)) and not isinstance(item.default, bool):
+            assert f"(default: {item.default})" in words, item.name
+    assert "largest batch; larger ones get 413 (default: 10000)" in words
     assert "--token " not in text  # a token on a command line is seen by everybody on the machine
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,11 @@ WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
 
 def total(running) -> int:
     return sum(window["n"] for window in running.client.get("/v1/monitor").json()["windows"])
+
+
+def state_of(state, model) -> Path:
+    """Where the state of a model file lies."""
+    return state.with_name(f"{state.stem}-{load_model(model).sha256[:12]}{state.suffix}")
 
 
 def test_windows_metrics_and_findings(serve, model_file, eventually):
@@ -61,15 +67,13 @@ def test_state_survives_a_restart_and_a_change_of_model(serve, model_file, other
     assert second.client.post("/v1/reload").json()["changed"]
     eventually(lambda: total(second) == 100)  # and the first one's are still there
     second.stop()
-    assert json.loads(state.read_text())["sha256"] == second.service.holder.current.sha256
-    state.write_text("{")
-    shutil.rmtree(tmp_path / "gone", ignore_errors=True)
-    for file in tmp_path.glob("state-*.json"):
-        file.unlink()
+    mine = state_of(state, path)
+    assert json.loads(mine.read_text())["sha256"] == second.service.holder.current.sha256
+    mine.write_text("{")
     last = serve(path, state_file=state)
     assert total(last) == 0  # damaged: begun anew, with a line in the log
     last.stop()
-    assert (tmp_path / "state-unused-1.json").read_text() == "{"
+    assert mine.with_name(f"{mine.stem}-unused-1.json").read_text() == "{"
 
 
 def test_a_model_that_cannot_be_monitored_is_served(serve, tmp_path):
@@ -115,7 +119,7 @@ def test_states_of_two_processes_can_be_merged(serve, model_file, tmp_path):
         running = serve(model_file, state_file=tmp_path / f"{name}.json")
         running.decide([[0.0, 0.0]] * rows)
         running.stop()
-        data = json.loads((tmp_path / f"{name}.json").read_text())
+        data = json.loads(state_of(tmp_path / f"{name}.json", model_file).read_text())
         monitors.append(Monitor.from_state(data["monitor"], Reference.from_dict(data["reference"])))
     assert sum(window.n for window in monitors[0].merge(monitors[1]).windows()) == 42
 
@@ -126,13 +130,14 @@ def test_a_state_counted_otherwise_is_not_mixed_in(serve, model_file, tmp_path, 
     first = serve(model_file, state_file=state)
     first.decide([[0.0, 0.0]])
     first.stop()
+    mine = state_of(state, model_file)
     for i in (1, 2):
-        kept = state.read_text()
+        kept = mine.read_text()
         options = {name: {"window": ("15min", "2h"), "ood_limit": (0.3, 0.4)}[name][i - 1]}
         other = serve(model_file, state_file=state, **options)
         assert total(other) == 0
         other.stop()
-        assert (tmp_path / f"state-unused-{i}.json").read_text() == kept  # nor lost
+        assert mine.with_name(f"{mine.stem}-unused-{i}.json").read_text() == kept  # nor lost
 
 
 def test_a_restart_with_another_model_keeps_the_state_of_the_first(serve, model_file, other_file, tmp_path):
@@ -142,18 +147,21 @@ def test_a_restart_with_another_model_keeps_the_state_of_the_first(serve, model_
         assert total(running) == found
         assert running.decide([[0.0, 0.0]] * sent).status_code == 200
         running.stop()
-    first = load_model(model_file).sha256
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"state-{first[:12]}.json", "state.json"]
+    assert set(tmp_path.iterdir()) == {state_of(state, model_file), state_of(state, other_file)}
 
 
-def test_an_archive_that_cannot_be_used_is_not_overwritten(serve, model_file, other_file, tmp_path):
+def test_a_state_under_the_name_of_another_model_is_not_taken_up(serve, model_file, other_file, tmp_path):
     state = tmp_path / "state.json"
-    archive = tmp_path / f"state-{load_model(model_file).sha256[:12]}.json"
-    archive.write_text("damaged")
-    for file in (model_file, other_file):
-        serve(file, state_file=state).stop()
-    assert (tmp_path / "state-unused-1.json").read_text() == "damaged"
-    assert json.loads(archive.read_text())["sha256"] == load_model(model_file).sha256
+    running = serve(model_file, state_file=state)
+    running.decide([[0.0, 0.0]])
+    running.stop()
+    wrong = state_of(state, other_file)
+    shutil.copy(state_of(state, model_file), wrong)
+    other = serve(other_file, state_file=state)
+    assert total(other) == 0
+    other.stop()
+    assert wrong.with_name(f"{wrong.stem}-unused-1.json").read_bytes() == state_of(state, model_file).read_bytes()
+    assert json.loads(wrong.read_text())["sha256"] == load_model(other_file).sha256
 
 
 def test_calibration_has_the_date_of_the_model_file(serve, model_file, tmp_path):
@@ -161,7 +169,7 @@ def test_calibration_has_the_date_of_the_model_file(serve, model_file, tmp_path)
     shutil.copy(model_file, path)
     os.utime(path, (1_700_000_000, 1_700_000_000))
     serve(path, state_file=state).stop()
-    assert json.loads(state.read_text())["reference"]["created"] == "2023-11-14"
+    assert json.loads(state_of(state, path).read_text())["reference"]["created"] == "2023-11-14"
 
 
 def test_what_a_new_model_decides_before_the_monitor_knows_it_is_counted(model_file, other_file):

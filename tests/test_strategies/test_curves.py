@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from poscod.metrics import ausrt
 from poscod.strategies import STRATEGIES, plugin_curve, sirc, sirc_parameters, tuned_areas, tuned_curve
 
 TARGETS = np.linspace(0, 1, 101)
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 @st.composite
@@ -226,11 +229,15 @@ def test_infinite_ratios_are_rejected_last():
 
 
 @pytest.fixture(params=["tiny", "sim", "gauss_s0"])
-def golden(request, shared):
-    with np.load(shared / "golden" / f"{request.param}.npz") as file:
-        values = {key: file[key] for key in file.files}
-    values["name"] = request.param
-    return values
+def golden(request):
+    # The large case is not part of the repository.
+    folder = request.getfixturevalue("shared") / "golden" if request.param == "gauss_s0" else GOLDEN
+    with np.load(folder / f"{request.param}.npz") as file:
+        return {key: file[key] for key in file.files}
+
+
+# The reference takes the nearest TPR, which is the smallest TPR >= t on this case only.
+SMALLEST = pytest.mark.parametrize("golden", ["sim"], indirect=True)
 
 
 def golden_rows(golden, first=lambda confidence: 1 - confidence):
@@ -253,9 +260,8 @@ def test_tuned_equals_the_reference(golden, strategy, key, first):
     assert curve.area == pytest.approx(float(golden[f"{key}_tuned__area"]), abs=1e-9)
 
 
+@SMALLEST
 def test_plugin_linear_equals_the_reference(golden):
-    if golden["name"] != "sim":
-        pytest.skip("the reference takes the nearest TPR, which is the smallest TPR >= t only on this case")
     arrays = golden_rows(golden)
     curve = plugin_curve("linear", *arrays)
     np.testing.assert_allclose(curve.risk, golden["lin_plugin__risk"], atol=1e-9)
@@ -269,10 +275,9 @@ def test_plugin_linear_equals_the_reference(golden):
         assert curve.area == pytest.approx(float(golden[f"beta{weight}__arg__lin_tuned__area"]), abs=1e-9)
 
 
+@SMALLEST
 def test_product_equals_the_reference(golden):
     """The reference multiplies a confidence with -g: as an uncertainty that is (1 - r) g."""
-    if golden["name"] != "sim":
-        pytest.skip("the reference takes the nearest TPR, which is the smallest TPR >= t only on this case")
     curve = plugin_curve("product", *golden_rows(golden, first=lambda confidence: confidence))
     np.testing.assert_allclose(curve.risk, golden["mult__risk"], atol=1e-9)
 

@@ -9,21 +9,31 @@ from __future__ import annotations
 
 import os
 import tempfile
+from io import BytesIO
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._validation import as_array
+from poscod._validation import as_array, check_choice
 from poscod.activations import FORMATS, Activations
 from poscod.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Part = NDArray[Any]
+DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("float32", "float64")}
+# What to do about a number that is not finite.
+HINT = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
+
+
+class Part(NamedTuple):
+    """One array on its way: its bytes so far, in memory or in a file, and what they are."""
+
+    file: Any
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
 
 
 class Spool:
@@ -35,41 +45,27 @@ class Spool:
         File to write (.npz or .safetensors); None keeps the rows in memory.
     dtype : str, default="float32"
         What features and logits are kept as.
-    hint : str, default=""
-        What to do about a number that is not finite, appended to that message.
     """
 
-    def __init__(self, to: str | os.PathLike[str] | None = None, *, dtype: str = "float32", hint: str = "") -> None:
+    def __init__(self, to: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> None:
         self.target = None if to is None else Path(to)
         if self.target is not None and self.target.suffix not in FORMATS:
             raise InvalidInputError(f"to must end in {' or '.join(FORMATS)}, got '{self.target}'.")
-        self.dtype, self.hint = np.dtype(dtype), hint
+        self.dtype, self.hint = check_choice(dtype, "dtype", DTYPES), HINT
         self.rows = 0
-        self.labelled: bool | None = None
-        self._parts: dict[str, list[Part]] = {}
-        self._files: dict[str, BinaryIO] = {}
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._parts: dict[str, Part] = {}
 
     def __enter__(self) -> Self:
-        if self.target is not None:
-            # Beside the target: the same disk, and room that the user has chosen.
-            self._folder = tempfile.TemporaryDirectory(prefix=f".{self.target.name}.", dir=self.target.parent)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for file in self._files.values():
-            file.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+    def __exit__(self, *error: object) -> None:
+        for part in self._parts.values():
+            if not isinstance(part.file, BytesIO):  # whose bytes are what was returned
+                part.file.close()
 
-    def add(self, features: Part, logits: Part, labels: Any = None) -> None:
+    def add(self, features: NDArray[Any], logits: NDArray[Any], labels: Any = None) -> None:
         """Check a batch and keep it."""
-        if self.labelled is None:
-            self.labelled = labels is not None
-        if self.labelled != (labels is not None):
+        if self.rows and ("labels" in self._parts) != (labels is not None):
             raise InvalidInputError("loader must give labels with every batch or with none.")
         for name, part in (("features", features), ("logits", logits)):
             if part.ndim != 2 or len(part) != len(logits):
@@ -78,31 +74,32 @@ class Spool:
                 )
             if not np.isfinite(part).all():
                 row, column = (int(i) for i in np.argwhere(~np.isfinite(part))[0])
-                raise InvalidInputError(
-                    f"{name} must be finite, got {part[row, column]} at row {self.rows + row}, column {column}: {self.hint}"
-                )
+                where = f"{part[row, column]} at row {self.rows + row}, column {column}"
+                raise InvalidInputError("{name} must be finite, got {got}: " + self.hint, name=name, got=where)
             # Beyond the range of a narrower type a finite number becomes infinite.
             with np.errstate(over="ignore"):
                 kept = np.ascontiguousarray(part, dtype=self.dtype)
             if not np.isfinite(kept).all():
-                raise InvalidInputError(f"{name} leave the range of {self.dtype}: pass dtype='float64'.")
+                raise InvalidInputError(
+                    "{name} leave the range of {got}: pass {dtype} float64.", name=name, got=self.dtype
+                )
             self._append(name, kept)
         if labels is not None:
             self._append("labels", self._check_labels(labels, *logits.shape))
         self.rows += len(logits)
 
-    def finish(self, weight: Part | None = None, bias: Part | None = None) -> Activations:
+    def finish(self, weight: NDArray[Any] | None = None, bias: NDArray[Any] | None = None) -> Activations:
         """Return all rows and, with a target, write them."""
         if self.rows == 0:
             raise InvalidInputError("loader must give at least one row, got none.")
-        arrays: dict[str, Any] = {name: self._whole(name) for name in self._shapes}
+        arrays: dict[str, Any] = {name: self._whole(part) for name, part in self._parts.items()}
         found = Activations(**arrays, weight=weight, bias=bias)
         if self.target is None:
             return found
         found.save(self.target)
         return Activations.load(self.target)
 
-    def _check_labels(self, labels: Any, n: int, k: int) -> Part:
+    def _check_labels(self, labels: Any, n: int, k: int) -> NDArray[np.int64]:
         column = as_array(labels, "labels")
         if column.shape != (n,):
             raise InvalidInputError(f"labels must be one class index per row, shape ({n},), got {column.shape}.")
@@ -115,20 +112,20 @@ class Spool:
             )
         return column.astype(np.int64)
 
-    def _append(self, name: str, part: Part) -> None:
-        shape = self._shapes.setdefault(name, part.shape[1:])
-        if part.shape[1:] != shape:
-            raise InvalidInputError(f"{name} must have {shape[0]} columns in every batch, got {part.shape[1]}.")
-        if self._folder is None:
-            self._parts.setdefault(name, []).append(part)
-            return
-        if name not in self._files:
-            self._files[name] = open(os.path.join(self._folder.name, name), "w+b")  # noqa: SIM115
-        self._files[name].write(part.tobytes())
+    def _append(self, name: str, values: NDArray[Any]) -> None:
+        if name not in self._parts:
+            # A file lies beside the target: the same disk, and room that the user has chosen.
+            where = None if self.target is None else self.target.parent
+            file = BytesIO() if where is None else tempfile.TemporaryFile(dir=where)  # noqa: SIM115 (closed at the end)
+            self._parts[name] = Part(file, values.dtype, values.shape[1:])
+        part = self._parts[name]
+        if values.shape[1:] != part.shape:
+            raise InvalidInputError(f"{name} must have {part.shape[0]} columns in every batch, got {values.shape[1]}.")
+        part.file.write(values.data)
 
-    def _whole(self, name: str) -> Part:
-        if self._folder is None:
-            return np.concatenate(self._parts[name])
-        self._files[name].flush()
-        dtype = np.int64 if name == "labels" else self.dtype
-        return np.memmap(self._files[name].name, dtype, "r", shape=(self.rows, *self._shapes[name]))
+    def _whole(self, part: Part) -> NDArray[Any]:
+        shape = (self.rows, *part.shape)
+        if isinstance(part.file, BytesIO):
+            return np.frombuffer(part.file.getbuffer(), part.dtype).reshape(shape)
+        part.file.flush()
+        return np.memmap(part.file, part.dtype, "r", shape=shape)

@@ -8,7 +8,8 @@ A label is a class index; -1 is an OOD or unlabelled image.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 
 from poscod._optional import require
 from poscod._validation import check_count
+from poscod.backends._blocks import Blocks
 from poscod.exceptions import InvalidInputError
 
-__all__ = ["NORMALISATIONS", "Images", "open_images", "read_image_list"]
+__all__ = ["NORMALISATIONS", "Images", "open_images"]
 
 NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -42,12 +44,13 @@ class Images:
     items : sequence of path or ndarray of shape (n, height, width, 3), uint8
         Files, or the pixels themselves.
     labels : ndarray of shape (n,) or None, default=None
+        Class indices; -1 is an OOD or unlabelled image.
     resize : int or None, default=None
         Length of the shorter side after resizing (bilinear).
     crop : int or None, default=None
         Side of the square cut out of the middle.
     mean, std : tuple of float
-        Of each channel.
+        Mean and standard deviation of each channel; the default changes nothing.
 
     Examples
     --------
@@ -95,143 +98,94 @@ class Images:
         Parameters
         ----------
         rows : slice or array-like of int
+            Which ones.
 
         Returns
         -------
         images : Images
+            Read and resized as these.
         """
         index = np.arange(len(self))[rows]
         items = self.items[index] if isinstance(self.items, np.ndarray) else [self.items[i] for i in index]
         return replace(self, items=items, labels=None if self.labels is None else np.asarray(self.labels)[index])
 
-    def batches(self, batch_size: int = 256, *, workers: int = 1) -> Batches:
+    def batches(self, batch_size: int = 256, *, workers: int = 1) -> Blocks:
         """Return an iterable of batches.
 
         Parameters
         ----------
         batch_size : int, default=256
+            Images of a batch.
         workers : int, default=1
             Threads that read and resize.
 
         Returns
         -------
-        batches : Batches
-            Yields (pixels, labels) with pixels of shape (n, 3, height, width), or pixels alone without labels.
+        batches : iterable
+            Of (pixels, labels) with pixels of shape (n, 3, height, width), or of pixels alone without labels.
         """
-        return Batches(self, check_count(batch_size, "batch_size"), check_count(workers, "workers"))
+        check_count(workers, "workers")
+
+        def read(rows: slice) -> Any:
+            with ThreadPoolExecutor(workers) as pool:
+                found = list(pool.map(self._image, range(rows.start, rows.stop)))
+            if len(shapes := {image.shape for image in found}) > 1:
+                raise InvalidInputError(
+                    "Images of one batch must have one size, got {got}: set {resize} and {crop}.", got=sorted(shapes)
+                )
+            pixels = np.stack(found)
+            return pixels if self.labels is None else (pixels, np.asarray(self.labels[rows], dtype=np.int64))
+
+        return Blocks(len(self), batch_size, read)
 
     def _image(self, index: int) -> NDArray[np.float32]:
-        item = self.items[index]
-        plain = self.resize is None and self.crop is None
-        pixels = item if isinstance(item, np.ndarray) and plain else np.asarray(self._fit(self._open(item)))
+        pixels = self.items[index]
+        if not isinstance(pixels, np.ndarray) or self.resize is not None or self.crop is not None:
+            pixels = self._read(pixels)
         mean, std = (np.array(values, dtype=np.float32) for values in (self.mean, self.std))
         scaled: NDArray[Any] = (pixels.astype(np.float32) / np.float32(255.0) - mean) / std
         return np.ascontiguousarray(scaled.transpose(2, 0, 1))
 
-    def _open(self, item: Any) -> Any:
+    def _read(self, item: Any) -> NDArray[Any]:
+        """Return the pixels of a file, or of an array, after resizing and cropping."""
         pillow = require("PIL.Image", extra="torch", feature="Reading and resizing images")
-        if isinstance(item, np.ndarray):
-            return pillow.fromarray(item)
         try:
-            with pillow.open(item) as file:
-                return file.convert("RGB")
+            with pillow.fromarray(item) if isinstance(item, np.ndarray) else pillow.open(item) as opened:
+                image = opened.convert("RGB")
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:
             raise InvalidInputError(f"{item} could not be read as an image ({error}).") from None
-
-    def _fit(self, image: Any) -> Any:
-        pillow = require("PIL.Image", extra="torch", feature="Reading and resizing images")
         if self.resize is not None:
-            short = min(image.size)
-            size = tuple(max(1, int(side * self.resize / short)) for side in image.size)
+            size = tuple(max(1, int(side * self.resize / min(image.size))) for side in image.size)
             image = image if size == image.size else image.resize(size, pillow.Resampling.BILINEAR)
         if self.crop is not None:
             if min(image.size) < self.crop:
                 raise InvalidInputError(
-                    f"crop must be at most the shorter side, got {self.crop} for an image of {image.size[0]} x {image.size[1]}: set "
-                    "resize, too."
+                    "{parameter} must be at most the shorter side, got {got} for an image of {size[0]} x {size[1]}: set {resize}, too.",
+                    parameter="crop",
+                    got=self.crop,
+                    size=image.size,
                 )
             left, top = (round((side - self.crop) / 2) for side in image.size)
             image = image.crop((left, top, left + self.crop, top + self.crop))
-        return image
+        return np.asarray(image)
 
 
-class Batches:
-    """Batches of images, one pass after the other.
-
-    Parameters
-    ----------
-    images : Images
-    batch_size, workers : int
-    """
-
-    def __init__(self, images: Images, batch_size: int, workers: int) -> None:
-        self.images, self.batch_size, self.workers = images, batch_size, workers
-
-    def __len__(self) -> int:
-        return -(-len(self.images) // self.batch_size)
-
-    def __iter__(self) -> Iterator[Any]:
-        with ThreadPoolExecutor(self.workers) as pool:
-            for start in range(0, len(self.images), self.batch_size):
-                rows = range(start, min(start + self.batch_size, len(self.images)))
-                found = list(pool.map(self.images._image, rows))
-                shapes = {image.shape for image in found}
-                if len(shapes) > 1:
-                    raise InvalidInputError(
-                        f"Images of one batch must have one size, got {sorted(shapes)}: set resize and crop."
-                    )
-                pixels = np.stack(found)
-                labels = self.images.labels
-                yield pixels if labels is None else (pixels, np.asarray(labels[rows.start : rows.stop], dtype=np.int64))
-
-
-def read_image_list(path: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> tuple[list[Path], Any]:
-    r"""Read a list of images: one line per image, its path and, after a space, its label (OpenOOD's imglist).
-
-    Parameters
-    ----------
-    path : str or path-like
-    root : str or path-like, default=None
-        Folder the paths start from; None is the folder of the list.
-
-    Returns
-    -------
-    paths : list of Path
-    labels : ndarray of shape (n,), int64, or None
-        None where no line has a label.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "test.txt").write_text("cifar10/cat/1.png 3\ncifar100/bee/2.png -1\n")
-    ...     paths, labels = read_image_list(folder + "/test.txt", root="images")
-    >>> [str(path) for path in paths], labels
-    (['images/cifar10/cat/1.png', 'images/cifar100/bee/2.png'], array([ 3, -1]))
-    """
-    source = Path(path)
+def _read_list(source: Path, root: str | os.PathLike[str] | None) -> tuple[list[Path], Any]:
+    """Read paths and labels, None where no line has one."""
     folder = source.parent if root is None else Path(root)
-    paths: list[Path] = []
-    labels: list[int] = []
-    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        name, _, label = line.strip().rpartition(" ")
-        whole = label.removeprefix("-").isdecimal() and bool(name)
-        if whole and int(label) < -1:
-            raise InvalidInputError(f"{source}, line {number}: a label must be a class index or -1, got {label}.")
-        if paths and whole != bool(labels):
-            raise InvalidInputError(
-                f"{source}, line {number}: all lines must end in a label, or none, got '{line.strip()}'."
-            )
-        paths.append(folder / (name.strip() if whole else line.strip()))
-        if whole:
-            labels.append(int(label))
-    if not paths:
+    lines = [line.strip() for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not lines:
         raise InvalidInputError(f"{source} must name at least one image, got an empty list.")
-    return paths, np.array(labels, dtype=np.int64) if labels else None
+    pairs = [re.fullmatch(r"(.*\S) +(-1|\d+)", line) for line in lines]
+    if not any(pairs):
+        return [folder / line for line in lines], None
+    if not all(pairs):
+        raise InvalidInputError(
+            f"{source}: all lines must end in a label, a class index or -1, or none, got '{lines[pairs.index(None)]}'."
+        )
+    return [folder / pair[1] for pair in pairs if pair], np.array([int(pair[2]) for pair in pairs if pair])
 
 
 def open_images(
@@ -243,13 +197,14 @@ def open_images(
     mean: Sequence[float] = NORMALISATIONS["none"][0],
     std: Sequence[float] = NORMALISATIONS["none"][1],
 ) -> Images:
-    """Open a folder of images, a list of them (.txt) or an archive of pixels (.npz).
+    r"""Open a folder of images, a list of them (.txt) or an archive of pixels (.npz).
 
     Parameters
     ----------
     path : str or path-like
-        A folder: the names of its subfolders, sorted, are the classes; a folder without subfolders has no labels. A .txt file: see
-        `read_image_list`. A .npz file: ``images`` (n, height, width, 3) uint8 and, if it has them, ``labels``.
+        A folder: the names of its subfolders, sorted, are the classes; a folder without subfolders has no labels. A .txt file: one
+        line per image, its path and, after a space, its label (OpenOOD's lists of images). A .npz file: ``images`` (n, height, width,
+        3) uint8 and, if it has them, ``labels``.
     root : str or path-like, default=None
         Where the paths of a list start.
     resize : int, default=None
@@ -262,6 +217,16 @@ def open_images(
     Returns
     -------
     images : Images
+        Nothing is read before an image is asked for.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "test.txt").write_text("cifar10/cat/1.png 3\ncifar100/bee/2.png -1\n")
+    ...     images = open_images(folder + "/test.txt", root="images", resize=32)
+    >>> [str(path) for path in images.items], images.labels
+    (['images/cifar10/cat/1.png', 'images/cifar100/bee/2.png'], array([ 3, -1]))
     """
     source = Path(path)
     items: Any
@@ -270,7 +235,7 @@ def open_images(
     elif source.suffix == ".npz":
         items, labels = _read_archive(source)
     elif source.suffix == ".txt":
-        items, labels = read_image_list(source, root)
+        items, labels = _read_list(source, root)
     else:
         raise InvalidInputError(f"path must be a folder of images, a .txt list or a .npz archive, got '{source}'.")
     return Images(items, labels, resize, crop, tuple(mean), tuple(std))

@@ -14,34 +14,23 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from poscod._files import replacing
-from poscod.benchmark._measure import Wanted, optimal_areas, ratio_rows, score_rows, split_of, values_of, wanted_of
+from poscod.benchmark._measure import Wanted, optimal_areas, ratio_rows, score_rows, values_of, wanted_of
 from poscod.benchmark._ratios import RATIOS
-from poscod.benchmark._sources import Pool, Source
+from poscod.benchmark._sources import Pool, open_source
 from poscod.benchmark._spec import BenchmarkSpec, digest
+from poscod.benchmark._split import split_rows
 
 PROTOCOL = 2
 """Number of the way values are computed; a change makes old files of cells strangers."""
 
 
 class Cell(NamedTuple):
-    """One unit of work.
-
-    Attributes
-    ----------
-    fold, ood_set, group : str
-    seed : int
-        -1 where nothing is drawn (the optimum of a known world).
-    kind, method : str
-        "score", "ratio" or "optimum", and the name of the score or ratio.
-    pi : float or None
-        Share of OOD in the mixture; None where no mixture is seen.
-    """
+    """One unit of work; the seed is -1 where nothing is drawn, pi is None where no mixture is seen, kind is "score", "ratio" or "optimum"."""
 
     fold: str
     ood_set: str
@@ -53,17 +42,7 @@ class Cell(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Content of a cell's file.
-
-    Attributes
-    ----------
-    values : dict of Wanted to float or None
-    n_id, n_ood : int
-        Measured rows.
-    versions : str
-        Of Python and of the packages that computed it.
-    cpu_seconds : float
-    """
+    """Content of a cell's file: values, measured rows, versions of what computed it."""
 
     values: dict[Wanted, float | None]
     n_id: int
@@ -72,12 +51,8 @@ class Stored(NamedTuple):
     cpu_seconds: float
 
 
-def list_cells(spec: BenchmarkSpec, sets: Mapping[str, str]) -> list[Cell]:
-    """Return all cells of a specification, in a fixed order."""
-    return list(_cells(spec, sets))
-
-
-def _cells(spec: BenchmarkSpec, sets: Mapping[str, str]) -> Iterator[Cell]:
+def cells_of(spec: BenchmarkSpec, sets: Mapping[str, str]) -> Iterator[Cell]:
+    """Iterate over all cells of a specification, in a fixed order."""
     # Seed by seed: a run that is stopped leaves whole seeds. Long cells first within a seed, so that no core waits for one of them.
     for fold, seed in itertools.product(spec.folds, spec.seeds):
         for ratio in spec.ratios:
@@ -93,17 +68,11 @@ def _cells(spec: BenchmarkSpec, sets: Mapping[str, str]) -> Iterator[Cell]:
 
 def key_of(spec: BenchmarkSpec, cell: Cell, data_hash: str) -> dict[str, Any]:
     """Return everything the values of a cell depend on."""
-    key: dict[str, Any] = {
-        "protocol": PROTOCOL,
-        "poscod": metadata_version("poscod"),
-        "data": data_hash,
-        "kind": cell.kind,
-        "method": cell.method,
-    }
+    key: dict[str, Any] = {"protocol": PROTOCOL, "poscod": _version("poscod"), "data": data_hash}
+    key |= {"kind": cell.kind, "method": cell.method}
     if cell.kind != "optimum":
-        key |= {"set": cell.ood_set, "seed": cell.seed, "grid": spec.grid}
-        names = ("n_id", "n_test", "id_train_share", "ood_train_share")
-        key |= {name: getattr(spec, name) for name in names}
+        key |= {"set": cell.ood_set, "seed": cell.seed}
+        key |= {name: getattr(spec, name) for name in ("grid", "n_id", "n_test", "id_train_share", "ood_train_share")}
     if cell.kind == "ratio":
         key |= {"pi": cell.pi, "n_mixture": spec.n_mixture}
     return key
@@ -119,7 +88,7 @@ def read_cell(path: Path) -> Stored | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         values = {Wanted(*row[:4]): row[4] for row in content["values"]}
-        return Stored(values, content["n_id"], content["n_ood"], content["versions"], content["cpu_seconds"])
+        return Stored(**{name: content[name] for name in Stored._fields} | {"values": values})
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -130,7 +99,7 @@ def missing_of(spec: BenchmarkSpec, cell: Cell, stored: Stored | None) -> list[W
     return wanted if stored is None else [item for item in wanted if item not in stored.values]
 
 
-def compute_cell(spec: BenchmarkSpec, source: Source, cell: Cell, out: Path, data_hash: str) -> None:
+def compute_cell(spec: BenchmarkSpec, cell: Cell, out: Path, data_hash: str) -> None:
     """Compute what a cell's file lacks and write the file anew."""
     key = key_of(spec, cell, data_hash)
     path = path_of(out, key)
@@ -141,32 +110,24 @@ def compute_cell(spec: BenchmarkSpec, source: Source, cell: Cell, out: Path, dat
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of estimators: the table holds what came of it
-        values, n_id, n_ood = _compute(spec, source, cell, missing)
-    values = {**(stored.values if stored else {}), **values}
-    content = {
-        "key": key,
-        "n_id": n_id,
-        "n_ood": n_ood,
-        "versions": versions(),
-        "cpu_seconds": time.process_time() - start + (stored.cpu_seconds if stored else 0.0),
-        "values": sorted(
-            ([*item, value] for item, value in values.items()), key=lambda row: json.dumps(row[:4], sort_keys=True)
-        ),
-    }
+        values, n_id, n_ood = _compute(spec, cell, missing)
+    seconds = time.process_time() - start
+    if stored is not None:
+        values, seconds = {**stored.values, **values}, seconds + stored.cpu_seconds
+    rows = sorted(([*item, value] for item, value in values.items()), key=lambda row: json.dumps(row[:4]))
+    content = {"key": key, **Stored(values, n_id, n_ood, versions(), seconds)._asdict(), "values": rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(json.dumps(content, sort_keys=True).encode())
 
 
-def _compute(
-    spec: BenchmarkSpec, source: Source, cell: Cell, missing: list[Wanted]
-) -> tuple[dict[Wanted, float | None], int, int]:
-    pool = source.pool(cell.fold, cell.ood_set, max(cell.seed, 0))
+def _compute(spec: BenchmarkSpec, cell: Cell, missing: list[Wanted]) -> tuple[dict[Wanted, float | None], int, int]:
+    pool = open_source(spec).pool(cell.fold, cell.ood_set, max(cell.seed, 0))
     if cell.kind == "optimum":
         assert isinstance(pool, Pool)
         assert pool.world is not None
         return optimal_areas(pool.world, missing), 0, 0
-    split = split_of(spec, pool, cell.ood_set, cell.seed)
+    split = split_rows(spec, pool.hashes(), cell.ood_set, cell.seed)
     if cell.kind == "score":
         measured = score_rows(pool, split, cell.method)
     else:
@@ -177,12 +138,8 @@ def _compute(
 def versions() -> str:
     """Return the versions of everything that a value may depend on."""
     names = ("poscod", "numpy", "scipy", "scikit-learn")
-    return f"python {platform.python_version()}; " + "; ".join(f"{name} {metadata_version(name)}" for name in names)
+    return f"python {platform.python_version()}; " + "; ".join(f"{name} {_version(name)}" for name in names)
 
 
-@lru_cache(maxsize=8)
-def metadata_version(name: str) -> str:
-    """Return the installed version of a package."""
-    if name == "poscod":
-        return str(sys.modules["poscod"].__version__)
-    return metadata.version(name)
+def _version(name: str) -> str:
+    return str(sys.modules["poscod"].__version__) if name == "poscod" else metadata.version(name)

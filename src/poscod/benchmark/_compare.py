@@ -13,30 +13,18 @@ import importlib.resources
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from poscod.benchmark._definitions import DEFINITIONS, Definition
-from poscod.benchmark._tables import Table, TableCell, summarise
+from poscod.benchmark._definitions import DEFINITIONS
+from poscod.benchmark._tables import Line, Table, TableCell, summarise
 from poscod.exceptions import InvalidInputError
 
-__all__ = ["compare", "paper_numbers"]
-
 # Names in the paper and the methods here that are the same thing. The paper runs OpenOOD, whose ASH is variant B.
-METHODS: dict[str, tuple[str, ...]] = {
-    "ash": ("ash_b",),
-    "poscod": ("corrected", "paper"),
-    "clean": ("clean", "clean_lr"),
-}
+METHODS: dict[str, tuple[str, ...]] = {"ash": ("ash_b",), "poscod": ("strong", "paper"), "clean": ("clean", "clean_lr")}
 # What differs for every learned ratio, whatever the data: the paper trains all weights of a copy of the network with augmentation on CIFAR.
 _LEARNED = ("poscod", "clean", "standard")
 
 
 def paper_numbers() -> list[dict[str, Any]]:
-    """Return the numbers printed in the paper.
-
-    Returns
-    -------
-    rows : list of dict
-        Keys table, id_set, ood_set, strategy, setting, method, metric, alpha, pi, mean, sd; percent. ``ood_set`` is "" for
-        numbers of the ID set alone; alpha, pi and sd are None where the paper has none.
+    """Return the numbers printed in the paper, in percent; None where the paper has no alpha, pi or sd, and ood_set "" for those of the ID set alone.
 
     Examples
     --------
@@ -63,7 +51,7 @@ def compare(rows: Sequence[Mapping[str, Any]]) -> Table:
     Returns
     -------
     table : Table
-        One line per number that both have: ours, the paper's, and "yes" or what makes them not comparable.
+        For `render`. One line per number that both have: ours, the paper's, and "yes" or what makes them not comparable.
     """
     id_sets = {row["id_set"] for row in rows}
     if not id_sets & set(DEFINITIONS):
@@ -76,12 +64,9 @@ def compare(rows: Sequence[Mapping[str, Any]]) -> Table:
     body = []
     for printed in paper_numbers():
         for method in METHODS.get(printed["method"], (printed["method"],)):
-            # AuRC is a number of the ID set: any OOD set's rows hold it.
-            wanted = {**printed, "method": method}
-            found = [group for key, group in ours.items() if key == _key(wanted)]
-            if not found or (printed["metric"] == "aurc" and printed["ood_set"]):
-                continue
-            body.append(_line(printed, method, found[0]))
+            group = ours.get(_key({**printed, "method": method}))
+            if group:
+                body.append(_line(printed, method, group))
     note = (
         "Percent, mean ± sd over folds or seeds. Paper: Franc, Paplham, Prusa, SCOD: From Heuristics to Theory, ECCV 2024. "
         "Only lines that say yes may be read as a reproduction; the others show the same quantity on other ground."
@@ -91,31 +76,25 @@ def compare(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    # AuRC is a number of the ID set: any OOD set's rows hold it.
     ood_set = "" if row["metric"] == "aurc" else row["ood_set"]
     names = ("id_set", "strategy", "setting", "method", "metric", "alpha", "pi")
     return (ood_set, *(row[name] for name in names))
 
 
-def _line(printed: Mapping[str, Any], method: str, group: Sequence[Mapping[str, Any]]) -> Any:
-    definition = DEFINITIONS[printed["id_set"]]
-    labels = (
-        printed["table"],
-        printed["ood_set"] or "-",
-        f"{printed['setting']} {printed['strategy']}".strip(),
-        method,
-        printed["metric"],
-        "-" if printed["alpha"] is None else f"{printed['alpha']:g}",
-        "-" if printed["pi"] is None else f"{printed['pi']:g}",
-    )
+def _line(printed: Mapping[str, Any], method: str, group: Sequence[Mapping[str, Any]]) -> Line:
+    rule = f"{printed['setting']} {printed['strategy']}".strip()
+    numbers = ("-" if printed[name] is None else f"{printed[name]:g}" for name in ("alpha", "pi"))
+    labels = (printed["table"], printed["ood_set"] or "-", rule, method, printed["metric"], *numbers)
     cell = summarise([100.0 * row["value"] for row in group])
     sd = float("nan") if printed["sd"] is None else printed["sd"]
-    reasons = _reasons(printed, definition, group)
+    reasons = _reasons(printed, group)
     return labels, (cell, TableCell(printed["mean"], sd, 1), "no: " + "; ".join(reasons) if reasons else "yes")
 
 
-def _reasons(printed: Mapping[str, Any], definition: Definition, group: Sequence[Mapping[str, Any]]) -> list[str]:
+def _reasons(printed: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say everything that makes a number not comparable."""
-    first, reasons = group[0], []
+    definition, first, reasons = DEFINITIONS[printed["id_set"]], group[0], []
     if first["network"] != definition.network:
         reasons.append(f"network {first['network'] or 'unnamed'} instead of {definition.network}")
     folds = {row["fold"] for row in group}
@@ -123,7 +102,7 @@ def _reasons(printed: Mapping[str, Any], definition: Definition, group: Sequence
         reasons.append(f"{len(folds)} of the {len(definition.folds)} folds")
     if first["n_id"] != definition.rows:
         reasons.append(f"{first['n_id']} of {definition.rows} ID rows")
-    if printed["ood_set"] and printed["metric"] != "aurc":
+    if printed["ood_set"]:
         ood = definition.sets[printed["ood_set"]]
         expected = ood.rows if ood.split == "dedicated" else ood.rows - ood.rows // 2
         if abs(first["n_ood"] - expected) > 1:

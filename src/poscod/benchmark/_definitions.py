@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The paper's benchmarks as data: which sets, how many rows, which lists of images, how each set is split.
+"""The paper's benchmarks: which sets, how many rows, which lists of images, how each set is split.
 
-Convention: names of sets are the paper's (``textures``, where OpenOOD 1.5 also says ``texture``); paths are relative to OpenOOD's
+Convention: the data are in ``definitions.json``. Names of sets are the paper's (``textures``, where OpenOOD 1.5 also says ``texture``); paths are relative to OpenOOD's
 ``data`` folder. "dedicated" sets have a training part of their own from which the ratio learns; the others are cut at random, one
 half to learn from and one half to measure on (appendix B of the paper).
 """
 
 from __future__ import annotations
 
+import importlib.resources
+import json
 from typing import NamedTuple
-
-__all__ = ["DEFINITIONS", "Definition", "OodSet"]
 
 
 class OodSet(NamedTuple):
@@ -49,11 +49,12 @@ class Definition(NamedTuple):
         The classifier of the paper.
     folds : tuple of str
         Trained copies of the network; results are means over them.
-    imglist, train_imglist, images : str
-        Lists of the ID test and training images, and the folder their paths are relative to.
+    imglist, images : str
+        List of the ID test images, and the folder its paths are relative to.
     resize, crop : int
         Shorter side of an image, and side of the square cut out of its middle, before it enters the network.
     sets : dict of str to OodSet
+        OOD sets by name.
     """
 
     n_classes: int
@@ -61,66 +62,20 @@ class Definition(NamedTuple):
     network: str
     folds: tuple[str, ...]
     imglist: str
-    train_imglist: str
     images: str
     resize: int
     crop: int
     sets: dict[str, OodSet]
 
 
-def _small(name: str, other: str, tin: int, places: int) -> Definition:
-    """CIFAR-10 and CIFAR-100 are each other's near OOD and share the rest, up to images that overlap in meaning."""
-    lists, images = f"benchmark_imglist/{name}", "images_classic"
-    return Definition(
-        n_classes=int(name.removeprefix("cifar")),
-        rows=9000,
-        network="resnet18_32x32",
-        folds=("s0", "s1", "s2"),
-        imglist=f"{lists}/test_{name}.txt",
-        train_imglist=f"{lists}/train_{name}.txt",
-        images=images,
-        resize=32,
-        crop=32,
-        sets={
-            other: OodSet(
-                "near",
-                9000,
-                "dedicated",
-                f"{lists}/test_{other}.txt",
-                images,
-                f"benchmark_imglist/{other}/train_{other}.txt",
-            ),
-            "tin": OodSet("near", tin, "dedicated", f"{lists}/test_tin.txt", images),
-            "mnist": OodSet("far", 70000, "half", f"{lists}/test_mnist.txt", images),
-            "svhn": OodSet("far", 26032, "dedicated", f"{lists}/test_svhn.txt", images),
-            "textures": OodSet("far", 5640, "half", f"{lists}/test_texture.txt", images),
-            "places365": OodSet("far", places, "half", f"{lists}/test_places365.txt", images),
-        },
-    )
+def _read() -> dict[str, Definition]:
+    text = importlib.resources.files("poscod.benchmark").joinpath("definitions.json").read_text(encoding="utf-8")
+    found = {}
+    for name, fields in json.loads(text).items():
+        sets = {ood_set: OodSet(**values) for ood_set, values in fields.pop("sets").items()}
+        found[name] = Definition(**{**fields, "folds": tuple(fields["folds"]), "sets": sets})
+    return found
 
 
-_IMAGENET, _LARGE = "benchmark_imglist/imagenet", "images_largescale"
-
-DEFINITIONS: dict[str, Definition] = {
-    "cifar10": _small("cifar10", "cifar100", 7793, 35195),
-    "cifar100": _small("cifar100", "cifar10", 6526, 33773),
-    "imagenet": Definition(
-        n_classes=1000,
-        rows=45000,
-        network="resnet50",
-        folds=("s0",),
-        imglist=f"{_IMAGENET}/test_imagenet.txt",
-        train_imglist=f"{_IMAGENET}/train_imagenet.txt",
-        images=_LARGE,
-        resize=256,
-        crop=224,
-        sets={
-            "ssb_hard": OodSet("near", 49000, "half", f"{_IMAGENET}/test_ssb_hard.txt", _LARGE),
-            "ninco": OodSet("near", 5879, "half", f"{_IMAGENET}/test_ninco.txt", _LARGE),
-            "inaturalist": OodSet("far", 10000, "half", f"{_IMAGENET}/test_inaturalist.txt", _LARGE),
-            "textures": OodSet("far", 5640, "half", f"{_IMAGENET}/test_textures.txt", "images_classic"),
-            "openimage_o": OodSet("far", 15869, "half", f"{_IMAGENET}/test_openimage_o.txt", _LARGE),
-        },
-    ),
-}
+DEFINITIONS: dict[str, Definition] = _read()
 """Benchmarks of the paper by the name of their ID set."""

@@ -15,10 +15,9 @@ import numpy as np
 from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.benchmark._ratios import RATIOS
-from poscod.benchmark._sources import DumpPool, Pool, Scored
+from poscod.benchmark._sources import DumpPool, Pool, Scores
 from poscod.benchmark._spec import BenchmarkSpec
-from poscod.benchmark._split import Split, mixture_sizes, split_rows
-from poscod.exceptions import InvalidInputError
+from poscod.benchmark._split import Split, mixture_sizes
 from poscod.metrics import aurc, auroc, ausrt
 from poscod.problem import ScodProblem
 from poscod.strategies import plugin_curve, tuned_areas
@@ -31,18 +30,7 @@ _POINTS = 20_000
 
 
 class Wanted(NamedTuple):
-    """One value of a cell.
-
-    Attributes
-    ----------
-    strategy : str
-        "single" score, a key of `poscod.strategies.STRATEGIES`, or the "optimum" of a known world.
-    setting : str
-        "plugin" or "tuned" for two scores, else "".
-    metric : str
-        "aurc", "auroc", "ausrt" or "ood_prior".
-    alpha : float or None
-    """
+    """One value of a cell: "single" score, strategy for two scores (plugin or tuned) or "optimum"; aurc, auroc, ausrt or ood_prior."""
 
     strategy: str
     setting: str
@@ -51,24 +39,11 @@ class Wanted(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Scores of the measured rows.
+    """Scores of the measured rows: alone, as the second of two (g where alone is log g), and the first, r = 1 - MSP; NaN where no share of OOD is estimated."""
 
-    Attributes
-    ----------
-    single : Scored
-        Score of ID and of OOD rows, for the single-score metrics.
-    second : Scored
-        The same as the second of two scores: g itself where `single` is log g.
-    first : Scored
-        r = 1 - MSP.
-    loss : ndarray
-    ood_prior : float
-        Estimated share of OOD rows; NaN for scores.
-    """
-
-    single: Scored
-    second: Scored
-    first: Scored
+    single: Scores
+    second: Scores
+    first: Scores
     loss: Floats
     ood_prior: float = float("nan")
 
@@ -88,20 +63,6 @@ def wanted_of(spec: BenchmarkSpec, kind: str, method: str) -> list[Wanted]:
     return wanted
 
 
-def split_of(spec: BenchmarkSpec, pool: Pool | DumpPool, name: str, seed: int) -> Split:
-    """Split a pool as the specification says; score files have nothing to learn from, so all their rows are measured."""
-    learns = isinstance(pool, Pool)
-    return split_rows(
-        *pool.hashes(),
-        name=name,
-        seed=seed,
-        n_id=spec.n_id,
-        n_test=spec.n_test,
-        id_train_share=spec.id_train_share if learns else 0.0,
-        ood_train_share=spec.ood_train_share if learns else 0.0,
-    )
-
-
 def score_rows(pool: Pool | DumpPool, split: Split, method: str) -> Measured:
     """Score the measured rows with a single score."""
     first = pool.scores("msp", split)
@@ -111,28 +72,24 @@ def score_rows(pool: Pool | DumpPool, split: Split, method: str) -> Measured:
 
 def ratio_rows(pool: Pool | DumpPool, split: Split, method: str, pi: float | None, n_mixture: int) -> Measured:
     """Fit a ratio and score the measured rows with it."""
-    if not isinstance(pool, Pool):
-        raise InvalidInputError(f"The ratio '{method}' needs activations: score files hold no features to learn from.")
+    assert isinstance(pool, Pool)  # a specification of score files names no ratio
     first = pool.scores("msp", split)
-    parts = pool.id_test[split.id_test], pool.ood_test[split.ood_test], pool.reference(split)
     ratio, prior = RATIOS[method], float("nan")
     if ratio.build is None:
         assert pool.world is not None
-        log_g = Scored(*(pool.world.log_ratio(rows.features) for rows in parts))
+        log_g = Scores(*(pool.world.log_ratio(rows.features) for rows in pool.scored(split)))
     else:
-        ood = pool.ood_test if pool.ood_train is None else pool.ood_train
         if ratio.sees == "clean":
             # As many clean rows as a mixture with one half of them would hold.
-            other = ood[split.ood_train[: n_mixture // 2]]
+            other = pool.ood_learning[split.ood_train[: n_mixture // 2]]
         else:
             assert pi is not None
-            id_ = pool.id_test if pool.id_train is None else pool.id_train
             m, n = mixture_sizes(pi, n_mixture, len(split.id_mixture), len(split.ood_train))
-            other = _joined(id_[split.id_mixture[:m]], ood[split.ood_train[:n]])
-        estimator = ratio.build().fit(pool.labelled(split), other)
+            other = _joined(pool.id_learning[split.id_mixture[:m]], pool.ood_learning[split.ood_train[:n]])
+        estimator = ratio.build().fit(pool.labeled(split), other)
         prior = float(estimator.ood_prior_)
-        log_g = Scored(*(estimator.log_ratio(rows) for rows in parts))
-    g = Scored(*(np.exp(np.clip(values, -_LARGEST_LOG, _LARGEST_LOG)) for values in log_g))
+        log_g = Scores(*map(estimator.log_ratio, pool.scored(split)))
+    g = Scores(*(np.exp(np.clip(values, -_LARGEST_LOG, _LARGEST_LOG)) for values in log_g))
     return Measured(log_g, g, first, pool.loss(split.id_test), prior)
 
 

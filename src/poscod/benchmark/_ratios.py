@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The estimators of the likelihood ratio that a benchmark compares.
 
-Convention: an entry says which rows the estimator sees: the unlabelled "mixture", the "clean" OOD rows (nobody has those in
-practice), or the "world" itself.
+Convention: an entry says which rows the estimator sees: the unlabeled "mixture", the "clean" OOD rows (nobody has those in
+practice), or the "world" itself. Its name is the one that specifications, results and tables use.
 """
 
 from __future__ import annotations
@@ -12,35 +12,25 @@ from typing import Any, NamedTuple
 
 from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, StandardSigmoid
 
-__all__ = ["RATIOS", "RatioMethod"]
-
 
 class RatioMethod(NamedTuple):
-    """One member of `RATIOS`.
+    """Which rows an estimator sees, and what returns an unfitted one (None: the world knows the ratio)."""
 
-    Attributes
-    ----------
-    title : str
-        Name in tables.
-    sees : str
-        "mixture", "clean" or "world".
-    build : callable
-        Returns an unfitted estimator; None for the world.
-    """
-
-    title: str
     sees: str
     build: Callable[[], Any] | None
 
 
 RATIOS: dict[str, RatioMethod] = {
-    "corrected": RatioMethod("POSCOD", "mixture", CorrectedSigmoid),
-    "paper": RatioMethod("POSCOD, paper's recipe", "mixture", lambda: CorrectedSigmoid("paper")),
-    "standard": RatioMethod("standard sigmoid", "mixture", StandardSigmoid),
-    "nnpu": RatioMethod("nnPU", "mixture", NNPU),
-    "woods": RatioMethod("WOODS", "mixture", WOODS),
-    "clean": RatioMethod("clean OOD, strong recipe", "clean", lambda: CorrectedSigmoid(ood_prior=1.0)),
-    "clean_lr": RatioMethod("clean OOD, logistic regression", "clean", StandardSigmoid),
-    "exact": RatioMethod("exact ratio", "world", None),
+    "strong": RatioMethod("mixture", CorrectedSigmoid),
+    "paper": RatioMethod("mixture", lambda: CorrectedSigmoid("paper")),
+    "standard": RatioMethod("mixture", StandardSigmoid),
+    "nnpu": RatioMethod("mixture", NNPU),
+    "woods": RatioMethod("mixture", WOODS),
+    "clean": RatioMethod("clean", lambda: CorrectedSigmoid(ood_prior=1.0)),
+    "clean_lr": RatioMethod("clean", StandardSigmoid),
+    "exact": RatioMethod("world", None),
 }
 """Estimators by name."""
+
+RENAMED: dict[str, str] = {"corrected": "strong"}
+"""Names in older specifications and results."""

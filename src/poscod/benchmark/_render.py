@@ -9,29 +9,20 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from poscod._validation import check_choice
 from poscod.benchmark._tables import Table, TableCell
 
-__all__ = ["FORMATS", "render"]
-
-_LATEX = {
+_MARKDOWN = {mark: f"\\{mark}" for mark in "\\|*_<`"}
+_LATEX = {mark: f"\\{mark}" for mark in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "±": r"$\pm$",
 }
-_MARKDOWN = {"\\": "\\\\", "|": r"\|", "*": r"\*", "_": r"\_", "<": r"\<", "`": r"\`"}
 
 
 def render(table: Table, form: str = "markdown") -> str:
@@ -40,7 +31,9 @@ def render(table: Table, form: str = "markdown") -> str:
     Parameters
     ----------
     table : Table
+        From `table` or `compare`.
     form : {"markdown", "latex", "csv"}, default="markdown"
+        Language of the text.
 
     Returns
     -------
@@ -63,54 +56,34 @@ def render(table: Table, form: str = "markdown") -> str:
     return check_choice(form, "form", FORMATS)(table)
 
 
-def _number(cell: TableCell) -> str:
-    return f"{cell.mean:.2f}" if math.isnan(cell.sd) else f"{cell.mean:.2f} ± {cell.sd:.2f}"
-
-
-def _escape(text: str, marks: dict[str, str]) -> str:
-    return "".join(marks.get(letter, letter) for letter in text)
-
-
 def _markdown(table: Table) -> str:
-    def cell(value: TableCell | str | None) -> str:
-        if isinstance(value, TableCell):
-            return f"**{_number(value)}**" if value.best else _number(value)
-        return "" if value is None else _escape(value, _MARKDOWN)
-
+    header, *body = _texts(table, _MARKDOWN, "**{}**")
     lines = [f"### {_escape(table.title, _MARKDOWN)}", "", table.note, ""]
-    lines += [f"| {' | '.join(_escape(name, _MARKDOWN) for name in table.header)} |", "|" + "---|" * len(table.header)]
-    for labels, cells in table.body:
-        lines.append(f"| {' | '.join([*(cell(label) for label in labels), *(cell(c) for c in cells)])} |")
+    lines += [f"| {' | '.join(header)} |", "|" + "---|" * len(header), *(f"| {' | '.join(row)} |" for row in body)]
     return "\n".join(lines) + "\n"
 
 
 def _latex(table: Table) -> str:
-    def cell(value: TableCell | str | None) -> str:
-        if isinstance(value, TableCell):
-            text = _escape(_number(value), _LATEX)
-            return rf"\textbf{{{text}}}" if value.best else text
-        return "" if value is None else _escape(value, _LATEX)
-
-    n_labels = len(table.body[0][0]) if table.body else 1
-    columns = "l" * n_labels + "r" * (len(table.header) - n_labels)
+    header, *body = _texts(table, _LATEX, r"\textbf{{{}}}")
     lines = [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_escape(table.title, _LATEX)}. {_escape(table.note.replace('**', ''), _LATEX)}}}",
-        rf"\begin{{tabular}}{{{columns}}}",
+        rf"\begin{{tabular}}{{{'l' * table.n_labels + 'r' * (len(header) - table.n_labels)}}}",
         r"\hline",
-        " & ".join(_escape(name, _LATEX) for name in table.header) + r" \\ \hline",
+        " & ".join(header) + r" \\ \hline",
+        *(" & ".join(row) + r" \\" for row in body),
+        r"\hline",
+        r"\end{tabular}",
+        r"\end{table}",
     ]
-    for labels, cells in table.body:
-        lines.append(" & ".join([*(cell(label) for label in labels), *(cell(c) for c in cells)]) + r" \\")
-    return "\n".join([*lines, r"\hline", r"\end{tabular}", r"\end{table}"]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _csv(table: Table) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    n_labels = len(table.body[0][0]) if table.body else 1
-    labels, columns = table.header[:n_labels], table.header[n_labels:]
+    labels, columns = table.header[: table.n_labels], table.header[table.n_labels :]
     writer.writerow(["table", *labels, "column", "mean", "sd", "n", "best"])
     for names, cells in table.body:
         for column, value in zip(columns, cells, strict=True):
@@ -124,3 +97,19 @@ def _csv(table: Table) -> str:
 
 FORMATS: dict[str, Callable[[Table], str]] = {"csv": _csv, "latex": _latex, "markdown": _markdown}
 """Formats of `render`."""
+
+
+def _texts(table: Table, marks: Mapping[str, str], bold: str) -> list[list[str]]:
+    """Return header and body as escaped texts."""
+
+    def text(value: TableCell | str | None) -> str:
+        if not isinstance(value, TableCell):
+            return _escape(value or "", marks)
+        number = f"{value.mean:.2f}" if math.isnan(value.sd) else f"{value.mean:.2f} ± {value.sd:.2f}"
+        return bold.format(_escape(number, marks)) if value.best else _escape(number, marks)
+
+    return [[text(value) for value in (*labels, *cells)] for labels, cells in [(table.header, ()), *table.body]]
+
+
+def _escape(text: str, marks: Mapping[str, str]) -> str:
+    return "".join(marks.get(letter, letter) for letter in text)

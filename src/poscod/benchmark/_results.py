@@ -9,115 +9,57 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from poscod._files import replacing
-from poscod._optional import require
 from poscod.benchmark._cells import Cell, Stored
-from poscod.benchmark._measure import wanted_of
+from poscod.benchmark._measure import Wanted, wanted_of
+from poscod.benchmark._ratios import RENAMED
 from poscod.benchmark._spec import BenchmarkSpec
-from poscod.exceptions import InvalidInputError, MissingExtraError
+from poscod.exceptions import InvalidInputError
 
-COLUMNS: dict[str, type] = {
-    "benchmark": str,
-    "id_set": str,
-    "network": str,
-    "ood_set": str,
-    "group": str,
-    "split": str,
-    "fold": str,
-    "seed": int,
-    "pi": float,
-    "alpha": float,
-    "kind": str,
-    "method": str,
-    "scores": str,
-    "strategy": str,
-    "setting": str,
-    "metric": str,
-    "value": float,
-    "n_id": int,
-    "n_ood": int,
-    "data_hash": str,
-    "spec_hash": str,
-    "versions": str,
-}
-"""Columns of the long table and their types; pi and alpha are empty where they do not apply."""
+_NUMBERS: dict[str, type] = {"seed": int, "pi": float, "alpha": float, "value": float, "n_id": int, "n_ood": int}
+_FACTS = ("n_id", "n_ood", "data_hash", "spec_hash", "versions")
+COLUMNS = ("benchmark", "id_set", "network", *Cell._fields, "split", *Wanted._fields, "value", *_FACTS)
+"""Columns of the long table; pi and alpha are empty where they do not apply."""
 
 Row = dict[str, Any]
 
 
-def rows_of(spec: BenchmarkSpec, cells: Sequence[tuple[Cell, str, Stored]]) -> list[Row]:
+def rows_of(spec: BenchmarkSpec, cells: Iterable[tuple[Cell, str, Stored]]) -> list[Row]:
     """Turn stored cells into rows of the long table."""
+    run = {"benchmark": spec.name, "id_set": spec.id_set, "network": spec.network, "spec_hash": spec.hash}
     rows = []
     for cell, data_hash, stored in cells:
+        unit = run | cell._asdict() | stored._asdict() | {"split": _split_name(spec, cell), "data_hash": data_hash}
         for item in wanted_of(spec, cell.kind, cell.method):
-            value = stored.values[item]
-            if value is None:
-                continue
-            pair = item.strategy not in ("single", "optimum")
-            rows.append(
-                {
-                    "benchmark": spec.name,
-                    "id_set": spec.id_set,
-                    "network": spec.network,
-                    "ood_set": cell.ood_set,
-                    "group": cell.group,
-                    "split": _split_name(spec, cell),
-                    "fold": cell.fold,
-                    "seed": cell.seed,
-                    "pi": cell.pi,
-                    "alpha": item.alpha,
-                    "kind": cell.kind,
-                    "method": cell.method,
-                    "scores": f"msp+{cell.method}" if pair else cell.method,
-                    "strategy": item.strategy,
-                    "setting": item.setting,
-                    "metric": item.metric,
-                    "value": value,
-                    "n_id": stored.n_id,
-                    "n_ood": stored.n_ood,
-                    "data_hash": data_hash,
-                    "spec_hash": spec.hash,
-                    "versions": stored.versions,
-                }
-            )
+            if stored.values[item] is not None:
+                row = unit | item._asdict() | {"value": stored.values[item]}
+                rows.append({name: row[name] for name in COLUMNS})
     # An empty pi or alpha sorts before every number.
-    return sorted(rows, key=lambda row: tuple((v is not None, v) if v is None else (True, v) for v in row.values()))
+    return sorted(rows, key=lambda row: [(value is not None, value) for value in row.values()])
 
 
 def _split_name(spec: BenchmarkSpec, cell: Cell) -> str:
-    if spec.source == "dumps":
-        return "all rows"
-    if cell.kind == "optimum":
-        return "exact"
+    if spec.source == "dumps" or cell.kind == "optimum":
+        return "nothing to learn from"
     id_ = "dedicated" if spec.id_train else f"{spec.id_train_share:g} to learn from"
     ood = "dedicated" if cell.ood_set in spec.train else f"{spec.ood_train_share:g} to learn from"
     return f"ID {id_}, OOD {ood}"
 
 
-def write_results(rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write results.csv and, where pyarrow is installed, results.parquet."""
+def write_results(rows: Sequence[Row], out: Path) -> Path:
+    """Write results.csv."""
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    paths = [out / "results.csv"]
-    with replacing(paths[0]) as file:
+    path = out / "results.csv"
+    with replacing(path) as file:
         file.write(text.getvalue().encode())
-    try:
-        arrow = require("pyarrow", extra="bench", feature="Writing Parquet")
-        parquet = require("pyarrow.parquet", extra="bench", feature="Writing Parquet")
-    except MissingExtraError:
-        return paths
-    types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}
-    columns = {name: arrow.array([row[name] for row in rows], type=types[kind]) for name, kind in COLUMNS.items()}
-    paths.append(out / "results.parquet")
-    with replacing(paths[1]) as file:
-        parquet.write_table(arrow.table(columns), file, compression="zstd")
-    return paths
+    return path
 
 
 def read_results(source: str | os.PathLike[str]) -> list[Row]:
@@ -131,7 +73,7 @@ def read_results(source: str | os.PathLike[str]) -> list[Row]:
     Returns
     -------
     rows : list of dict
-        One dict per value with the keys of the table; None where pi or alpha do not apply.
+        One dict per value with the columns of the table as keys; None where pi or alpha do not apply.
     """
     path = Path(source)
     if path.is_dir():
@@ -143,14 +85,13 @@ def read_results(source: str | os.PathLike[str]) -> list[Row]:
         missing = set(COLUMNS) - set(reader.fieldnames or ())
         if missing:
             raise InvalidInputError(f"{path} must be a table of results, but has no column '{min(missing)}'.")
-        return [_typed(row, path) for row in reader]
+        try:
+            return [_typed(row) for row in reader]
+        except ValueError as error:
+            raise InvalidInputError(f"{path} holds something that is not a number ({error}).") from None
 
 
-def _typed(row: Mapping[str, str], path: Path) -> Row:
-    try:
-        return {
-            name: row[name] if kind is str else None if row[name] == "" else kind(row[name])
-            for name, kind in COLUMNS.items()
-        }
-    except ValueError as error:
-        raise InvalidInputError(f"{path} holds something that is no number ({error}).") from None
+def _typed(row: Row) -> Row:
+    """Turn texts into numbers, and older names into today's."""
+    numbers = {name: kind(row[name]) if row[name] else None for name, kind in _NUMBERS.items()}
+    return {name: row[name] for name in COLUMNS} | numbers | {"method": RENAMED.get(row["method"], row["method"])}

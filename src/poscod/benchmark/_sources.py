@@ -7,10 +7,10 @@ Data are known by the digest of their content, never by their place. OOD labels 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +21,10 @@ from sklearn.linear_model import LogisticRegression
 from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.benchmark._spec import BenchmarkSpec, digest
-from poscod.benchmark._split import Hashes, Indices, Split
+from poscod.benchmark._split import Hashes, Indices, PoolHashes, Split
 from poscod.datasets import ScoreTable, check_aligned, read_openood
 from poscod.exceptions import InvalidInputError
-from poscod.ratio._rows import row_hash
+from poscod.ratio import row_hash
 from poscod.scores import SCORES
 from poscod.theory import GaussianWorld
 
@@ -32,7 +32,7 @@ FEWEST_REFERENCE = 100
 """Fewer rows do not tell the location and scale of a score."""
 
 
-class Scored(NamedTuple):
+class Scores(NamedTuple):
     """A score of measured ID and OOD rows, and of the ID rows from which SIRC takes location and scale."""
 
     id_: Floats
@@ -41,18 +41,7 @@ class Scored(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Rows of one fold and OOD set, before they are split.
-
-    Attributes
-    ----------
-    id_test, ood_test : Activations
-    id_train, ood_train : Activations or None
-        Dedicated training rows, where there are such.
-    bank : Activations or None
-        Rows the classifier was trained on.
-    world : GaussianWorld or None
-        The law of the rows, where it is known.
-    """
+    """Rows of one fold and OOD set, before they are split: dedicated training rows, the rows of the classifier (bank) and the law of all rows where there are such."""
 
     id_test: Activations
     ood_test: Activations
@@ -61,34 +50,40 @@ class Pool(NamedTuple):
     bank: Activations | None = None
     world: GaussianWorld | None = None
 
-    def hashes(self) -> tuple[Hashes, Hashes, Hashes | None, Hashes | None]:
+    def hashes(self) -> PoolHashes:
         """Return the digest of every row of the four parts."""
-        parts = (self.id_test, self.ood_test, self.id_train, self.ood_train)
-        first, second, *rest = (None if p is None else content_hash(p) for p in parts)
-        assert first is not None
-        assert second is not None
-        return first, second, rest[0], rest[1]
+        id_train, ood_train = (p if p is None else content_hash(p) for p in (self.id_train, self.ood_train))
+        return content_hash(self.id_test), content_hash(self.ood_test), id_train, ood_train
 
-    def labelled(self, split: Split) -> Activations:
-        """Return the labelled rows to learn from."""
-        return self._learning[split.id_labelled]
+    def labeled(self, split: Split) -> Activations:
+        """Return the labeled rows to learn from."""
+        return self.id_learning[split.id_labeled]
 
     def reference(self, split: Split) -> Activations:
         """Return ID rows that are not measured: those nothing was learned from, else those of the mixture; the measured ones at last."""
-        for part, rows in ((self.id_test, split.id_spare), (self._learning, split.id_mixture)):
+        for part, rows in ((self.id_test, split.id_spare), (self.id_learning, split.id_mixture)):
             if len(rows) >= FEWEST_REFERENCE:
                 return part[rows]
         return self.id_test[split.id_test]
 
     @property
-    def _learning(self) -> Activations:
+    def id_learning(self) -> Activations:
+        """ID rows that may be learned from."""
         return self.id_test if self.id_train is None else self.id_train
 
-    def scores(self, name: str, split: Split) -> Scored:
-        """Score rows; what a score learns from is the bank or else the labelled rows."""
-        score = SCORES[name]().fit(self.labelled(split) if self.bank is None else self.bank)
-        parts = (self.id_test[split.id_test], self.ood_test[split.ood_test], self.reference(split))
-        return Scored(*(score(part) for part in parts))
+    @property
+    def ood_learning(self) -> Activations:
+        """OOD rows that may be learned from."""
+        return self.ood_test if self.ood_train is None else self.ood_train
+
+    def scores(self, name: str, split: Split) -> Scores:
+        """Score rows; what a score learns from is the bank or else the labeled rows."""
+        score = SCORES[name]().fit(self.labeled(split) if self.bank is None else self.bank)
+        return Scores(*map(score, self.scored(split)))
+
+    def scored(self, split: Split) -> tuple[Activations, Activations, Activations]:
+        """Return the rows that are scored: measured ID and OOD rows, and those of the reference."""
+        return self.id_test[split.id_test], self.ood_test[split.ood_test], self.reference(split)
 
     def loss(self, rows: Indices) -> Floats:
         """Return the 0/1 loss of the classifier on ID rows."""
@@ -97,29 +92,23 @@ class Pool(NamedTuple):
 
 
 class DumpPool(NamedTuple):
-    """Score files of one fold, seen from one OOD set.
-
-    Attributes
-    ----------
-    tables : dict of str to ScoreTable
-        ID rows and rows of the OOD set by score; all files have the same rows.
-    """
+    """Score files of one fold, seen from one OOD set: by score, all with the same rows."""
 
     tables: dict[str, ScoreTable]
 
-    def hashes(self) -> tuple[Hashes, Hashes, None, None]:
+    def hashes(self) -> PoolHashes:
         """Return a number for every row: score files cannot tell copies."""
         is_ood = self.tables["msp"].is_ood
         n = np.arange(len(is_ood), dtype=np.uint64)
         return n[~is_ood], n[is_ood], None, None
 
-    def scores(self, name: str, split: Split) -> Scored:
+    def scores(self, name: str, split: Split) -> Scores:
         """Return the scores of rows; without spare rows, those that are measured are their own reference."""
         table = self.tables[name]
         score = 1.0 + table.score if name == "msp" else table.score  # 1 - MSP is a risk, -MSP only an order
         id_, ood = score[~table.is_ood], score[table.is_ood]
         spare = split.id_spare if len(split.id_spare) >= FEWEST_REFERENCE else split.id_test
-        return Scored(id_[split.id_test], ood[split.ood_test], id_[spare])
+        return Scores(id_[split.id_test], ood[split.ood_test], id_[spare])
 
     def loss(self, rows: Indices) -> Floats:
         """Return the 0/1 loss of the classifier on ID rows."""
@@ -141,9 +130,13 @@ class Source(ABC):
     def pool(self, fold: str, name: str, seed: int) -> Pool | DumpPool:
         """Return the rows of one fold and set; only drawn worlds depend on the seed."""
 
-    @abstractmethod
     def data_hash(self, fold: str, name: str) -> str:
         """Return the digest of all data that a pool consists of."""
+        return digest({part: place and file_hash(place) for part, place in self._places(fold, name).items()})
+
+    def _places(self, fold: str, name: str) -> dict[str, Path | None]:
+        """Return the files of one fold and set, None where a part has none."""
+        raise NotImplementedError
 
 
 class _Files(Source):
@@ -152,51 +145,40 @@ class _Files(Source):
     def sets(self) -> dict[str, str]:
         return {**dict.fromkeys(self.spec.near, "near"), **dict.fromkeys(self.spec.far, "far")}
 
-    def _places(self, fold: str, name: str) -> dict[str, Path | None]:
-        spec = self.spec
-        files = {
-            "id_test": spec.id_test,
-            "ood_test": {**spec.near, **spec.far}[name],
-            "id_train": spec.id_train,
-            "ood_train": spec.train.get(name, ""),
-            "bank": spec.bank,
-            "head": spec.head,
-        }
-        return {part: spec.path(file, fold) if file else None for part, file in files.items()}
-
     def pool(self, fold: str, name: str, seed: int) -> Pool:
         places = self._places(fold, name)
         head = _read_head(places.pop("head"))
         parts: dict[str, Any] = {
-            part: None if place is None else _read(place, head, labelled=not part.startswith("ood"))
-            for part, place in places.items()
+            part: place and _read(place, head, labeled=not part.startswith("ood")) for part, place in places.items()
         }
         return Pool(**parts)
 
-    def data_hash(self, fold: str, name: str) -> str:
-        places = self._places(fold, name)
-        return digest({part: None if place is None else file_hash(place) for part, place in places.items()})
+    def _places(self, fold: str, name: str) -> dict[str, Path | None]:
+        spec = self.spec
+        files = {part: getattr(spec, part) for part in ("id_test", "id_train", "bank", "head")}
+        files |= {"ood_test": {**spec.near, **spec.far}[name], "ood_train": spec.train.get(name, "")}
+        return {part: spec.path(file, fold) if file else None for part, file in files.items()}
 
 
 class _Dumps(Source):
     """Score files of OpenOOD 1.5, one per score."""
 
     def sets(self) -> dict[str, str]:
-        table = self._tables(self.spec.folds[0])["msp"]
+        table = self._tables(self.spec.folds[0], "")["msp"]
         pairs = dict(zip(table.dataset.tolist(), table.group.tolist(), strict=True))
         return {name: group for name, group in pairs.items() if group not in ("id", "csid")}
 
-    def _tables(self, fold: str) -> dict[str, ScoreTable]:
-        places = {name: self.spec.path(file, fold) for name, file in self.spec.dumps.items()}
-        return _read_dumps(tuple((name, place, file_hash(place)) for name, place in places.items()))
-
     def pool(self, fold: str, name: str, seed: int) -> DumpPool:
-        tables = self._tables(fold)
+        tables = self._tables(fold, name)
         rows = (tables["msp"].group == "id") | (tables["msp"].dataset == name)
         return DumpPool({score: table[rows] for score, table in tables.items()})
 
-    def data_hash(self, fold: str, name: str) -> str:
-        return digest({score: file_hash(self.spec.path(file, fold)) for score, file in self.spec.dumps.items()})
+    def _places(self, fold: str, name: str) -> dict[str, Path | None]:
+        return {score: self.spec.path(file, fold) for score, file in self.spec.dumps.items()}
+
+    def _tables(self, fold: str, name: str) -> dict[str, ScoreTable]:
+        places = self._places(fold, name)
+        return _read_dumps(tuple((score, place, file_hash(place)) for score, place in places.items() if place))
 
 
 class _Gaussian(Source):
@@ -213,9 +195,8 @@ class _Gaussian(Source):
         world = GaussianWorld(mean_ood=self.OOD[name], **self.ID)
         rng = np.random.RandomState(seed)
         X, y = world.sample_id(self.ROWS["id"], rng)
-        return Pool(
-            _posterior_rows(world, X, y), _posterior_rows(world, world.sample_ood(self.ROWS["ood"], rng)), world=world
-        )
+        ood = world.sample_ood(self.ROWS["ood"], rng)
+        return Pool(_posterior_rows(world, X, y), _posterior_rows(world, ood), world=world)
 
     def data_hash(self, fold: str, name: str) -> str:
         return digest([self.ID, self.OOD[name], self.ROWS])
@@ -235,12 +216,7 @@ class _Digits(Source):
         return digest([str(x) for part in pool.hashes()[:2] for x in part.tolist()])
 
 
-OPENERS: dict[str, Callable[[BenchmarkSpec], Source]] = {
-    "activations": _Files,
-    "dumps": _Dumps,
-    "gaussian": _Gaussian,
-    "digits": _Digits,
-}
+OPENERS: dict[str, type[Source]] = {"activations": _Files, "dumps": _Dumps, "gaussian": _Gaussian, "digits": _Digits}
 
 
 def open_source(spec: BenchmarkSpec) -> Source:
@@ -260,10 +236,9 @@ def content_hash(rows: Activations) -> Hashes:
 
 def file_hash(path: Path) -> str:
     """Return the digest of a file's content."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        raise InvalidInputError(f"{path}, which the specification names, is not there.") from None
+    if not path.is_file():
+        raise InvalidInputError(f"{path}, which the specification names, is not there.")
+    status = path.stat()
     return _file_hash(path, status.st_size, status.st_mtime_ns)
 
 
@@ -277,35 +252,31 @@ def _file_hash(path: Path, size: int, modified: int) -> str:
     return sha.hexdigest()[:16]
 
 
-def _read_head(path: Path | None) -> tuple[Any, Any]:
+def _read_head(path: Path | None) -> dict[str, Any]:
     if path is None:
-        return None, None
+        return {}
     with np.load(path, allow_pickle=False) as file:
-        for weight, bias in (("weight", "bias"), ("W", "b")):
-            if weight in file.files:
-                return file[weight], file[bias] if bias in file.files else None
-        raise InvalidInputError(f"{path} must hold 'weight' and 'bias' (or 'W' and 'b'), got {', '.join(file.files)}.")
+        head = {"weight": file.get("weight", file.get("W")), "bias": file.get("bias", file.get("b"))}
+        if head["weight"] is None:
+            raise InvalidInputError(f"{path} must hold 'weight' and 'bias' (or 'W' and 'b'), got {', '.join(file)}.")
+    return head
 
 
-def _read(path: Path, head: tuple[Any, Any], *, labelled: bool) -> Activations:
+def _read(path: Path, head: dict[str, Any], *, labeled: bool) -> Activations:
     """Read activations; labels of OOD rows belong to other classes and are left in the file."""
-    if not path.is_file():
-        raise InvalidInputError(f"{path}, which the specification names, is not there.")
-    if labelled or path.suffix != ".npz":
+    if labeled or path.suffix != ".npz":
         rows = Activations.load(path)
     else:
         with np.load(path, allow_pickle=False) as file:
-            features, logits = (file[part] if part in file.files else None for part in ("features", "logits"))
-        rows = Activations(features, logits)
-    weight, bias = head if head[0] is not None else (rows.weight, rows.bias)
-    return Activations(rows.features, rows.logits, rows.labels, weight, bias)
+            rows = Activations(file.get("features"), file.get("logits"), None, file.get("weight"), file.get("bias"))
+    return dataclasses.replace(rows, **head)
 
 
 @functools.lru_cache(maxsize=4)
 def _read_dumps(places: tuple[tuple[str, Path, str], ...]) -> dict[str, ScoreTable]:
     """Read the score files of one fold; their digests are part of the key, so that a changed file is read anew."""
     tables = {name: read_openood(place, direction="confidence") for name, place, _ in places}
-    check_aligned(tables, same_pred=False)  # ReAct and ASH predict anew; the loss is that of the network itself
+    check_aligned(tables)
     return tables
 
 
@@ -322,10 +293,12 @@ def _digits() -> dict[str, Pool]:
     X, y = X[order], y[order]
     known = np.flatnonzero(y <= 5)
     trained, fresh = known[:240], known[240:]
-    model = LogisticRegression(max_iter=1000).fit(X[trained], y[trained])
+    classifier = LogisticRegression(max_iter=1000).fit(X[trained], y[trained])
 
     def rows(pixels: Floats, labels: Any = None) -> Activations:
-        return Activations(pixels, model.decision_function(pixels), labels, model.coef_, model.intercept_)
+        return Activations(
+            pixels, classifier.decision_function(pixels), labels, classifier.coef_, classifier.intercept_
+        )
 
     shuffled = X[known][:, rng.permutation(X.shape[1])]
     bank, id_test = rows(X[trained], y[trained]), rows(X[fresh], y[fresh])

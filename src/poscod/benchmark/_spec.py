@@ -8,7 +8,6 @@ and ``root`` is relative to the folder of the TOML file. ``{fold}`` in a path is
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import importlib.resources
 import json
@@ -19,27 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from poscod._optional import require
-from poscod._validation import check_choice, check_count, check_number
+from poscod._validation import check_choice, check_count, check_number, nearest
 from poscod.benchmark._definitions import DEFINITIONS
-from poscod.benchmark._ratios import RATIOS
+from poscod.benchmark._ratios import RATIOS, RENAMED
 from poscod.exceptions import InvalidInputError
 from poscod.scores import SCORES
 from poscod.strategies import STRATEGIES
 
-__all__ = ["EMBEDDED", "BenchmarkSpec", "read_spec"]
-
-SOURCES: dict[str, str] = {
-    "activations": "files with features, logits and labels of a trained network (.npz, .safetensors)",
-    "openood": "OpenOOD's lists of images and images; activations are extracted first",
-    "dumps": "OpenOOD's score files, one per score: single and double scores, no ratio",
-    "gaussian": "draws from a known world, with the exact optimum",
-    "digits": "scikit-learn's digits: some classes are OOD",
-}
-EMBEDDED: dict[str, str] = {
-    "digits": "logistic regression on handwritten digits 0-5; 6-9 and shuffled pixels are OOD",
-    "gaussian": "a known world in the plane: every estimate beside the exact optimum",
-}
+EMBEDDED = ("digits", "gaussian")
 """Specifications shipped with the package: a name that `read_spec` takes instead of a file."""
+SOURCES = ("activations", "openood", "dumps", *EMBEDDED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +39,9 @@ class BenchmarkSpec:
     name : str
         Name of the benchmark, on every row of the results.
     source : {"activations", "openood", "dumps", "gaussian", "digits"}, default="activations"
-        Where rows come from.
+        Where rows come from: files with features, logits and labels of a trained network (.npz, .safetensors); OpenOOD's lists of
+        images and images, of which `poscod bench run` extracts activations first; OpenOOD's score files, one per score (no ratio);
+        draws from a known world; scikit-learn's digits.
     id_set : str, default=""
         Name of the ID set; that of a benchmark of the paper makes results comparable with its tables.
     network : str, default=""
@@ -61,9 +51,9 @@ class BenchmarkSpec:
     folds : tuple of str, default=('',)
         Trained copies of the network; put ``{fold}`` where their files differ.
     bank : str, default=""
-        File of rows the classifier **was** trained on, on which scores are fitted as published; "" fits them on the labelled ID rows.
+        File of rows the classifier **was** trained on, on which scores are fitted as published; "" fits them on the labeled ID rows.
     id_test : str, default=""
-        File of labelled ID rows the classifier was **not** trained on.
+        File of labeled ID rows the classifier was **not** trained on.
     id_train : str, default=""
         File of further such ID rows that only the ratio learns from; "" cuts `id_test` at random.
     head : str, default=""
@@ -80,8 +70,9 @@ class BenchmarkSpec:
         For "openood": how pixels are normalised, a key of `poscod.backends.images.NORMALISATIONS`; "" is that of the ID set.
     scores : tuple of str, default=('all',)
         Single scores, also joined with 1 - MSP; "all" are all of `poscod.scores.SCORES`.
-    ratios : tuple of str, default=('corrected', 'paper', 'standard', 'clean', 'clean_lr')
-        Estimators of the likelihood ratio, keys of `poscod.benchmark.RATIOS`.
+    ratios : tuple of str, default=('strong', 'paper', 'standard', 'clean', 'clean_lr')
+        Estimators of the likelihood ratio: from a mixture "strong" (the default recipe), "paper" (the paper's), "standard" (the standard
+        sigmoid), "nnpu", "woods"; from clean OOD rows "clean" (the strong recipe) and "clean_lr" (logistic regression); "exact" (gaussian only).
     strategies : tuple of str, default=('linear', 'sirc', 'product')
         How two scores become one.
     tuned : bool, default=True
@@ -121,7 +112,7 @@ class BenchmarkSpec:
     checkpoint: str = ""
     normalisation: str = ""
     scores: tuple[str, ...] = ("all",)
-    ratios: tuple[str, ...] = ("corrected", "paper", "standard", "clean", "clean_lr")
+    ratios: tuple[str, ...] = ("strong", "paper", "standard", "clean", "clean_lr")
     strategies: tuple[str, ...] = ("linear", "sirc", "product")
     tuned: bool = True
     grid: str = "paper"
@@ -152,18 +143,7 @@ class BenchmarkSpec:
         return digest(fields)
 
     def path(self, file: str, fold: str) -> Path:
-        """Return the path of a file of one fold.
-
-        Parameters
-        ----------
-        file : str
-            As in the specification.
-        fold : str
-
-        Returns
-        -------
-        path : Path
-        """
+        """Return the path of a file of one fold."""
         return Path(self.root, file.replace("{fold}", fold))
 
 
@@ -178,11 +158,12 @@ def read_spec(source: str | os.PathLike[str]) -> BenchmarkSpec:
     Parameters
     ----------
     source : str or path-like
-        A TOML file, or the name of an embedded one (see `EMBEDDED`).
+        A TOML file, or the name of an embedded one: "digits" or "gaussian".
 
     Returns
     -------
     spec : BenchmarkSpec
+        What the file says, and defaults.
 
     Examples
     --------
@@ -190,42 +171,28 @@ def read_spec(source: str | os.PathLike[str]) -> BenchmarkSpec:
     >>> spec.source, spec.id_set
     ('gaussian', 'gaussian')
     """
-    tomllib = (
-        require("tomllib", extra="bench", feature="Reading TOML")
-        if sys.version_info >= (3, 11)
-        else require("tomli", extra="bench", feature="Reading TOML")
-    )
-    if str(source) in EMBEDDED:
-        text = importlib.resources.files("poscod.benchmark").joinpath(f"specs/{source}.toml").read_text()
-        folder = Path()
-    else:
-        path = Path(source)
-        if not path.is_file():
-            raise InvalidInputError(
-                f"SPEC must be a TOML file or one of {', '.join(EMBEDDED)}, got '{source}', which is neither."
-            )
-        text, folder = path.read_text(encoding="utf-8"), path.parent
+    toml = require("tomllib" if sys.version_info >= (3, 11) else "tomli", extra="bench", feature="Reading TOML")
+    shipped = importlib.resources.files("poscod.benchmark").joinpath(f"specs/{source}.toml")
+    path = shipped if str(source) in EMBEDDED else Path(source)
+    if not path.is_file():
+        raise InvalidInputError(
+            f"SPEC must be a TOML file or one of {', '.join(EMBEDDED)}, got '{source}', which is neither."
+        )
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        content = toml.loads(path.read_text(encoding="utf-8"))
+    except toml.TOMLDecodeError as error:
         raise InvalidInputError(f"{source} must be TOML, and is not ({error}).") from None
-    return _from_mapping(content, str(source), folder)
-
-
-def _from_mapping(content: Mapping[str, Any], source: str, folder: Path) -> BenchmarkSpec:
-    """Turn the keys of a file into fields."""
-    fields = {field.name: field for field in dataclasses.fields(BenchmarkSpec)}
+    names = sorted(field.name for field in dataclasses.fields(BenchmarkSpec))
     for key in content:
-        if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise InvalidInputError(
-                f"{source} has the unknown key '{key}': keys are {', '.join(sorted(fields))}.{hint}"
-            )
+        if key not in names:
+            hint = f" Did you mean '{near}'?" if (near := nearest(key, names)) else ""
+            raise InvalidInputError(f"{source} has the unknown key '{key}': keys are {', '.join(names)}.{hint}")
     if "name" not in content:
         raise InvalidInputError(f"{source} must have the key 'name'.")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
-    values["root"] = str(folder / str(values.get("root", ".")))
+    values["root"] = str(Path(source).parent / str(values.get("root", ".")))
+    if isinstance(values.get("ratios"), tuple):
+        values["ratios"] = tuple(RENAMED.get(name, name) for name in values["ratios"])
     return BenchmarkSpec(**values)
 
 
@@ -244,31 +211,12 @@ _TYPES: dict[str, tuple[Any, str]] = {
 def _check(spec: BenchmarkSpec) -> None:
     """Check types, then values."""
     for field in dataclasses.fields(spec):
-        value = getattr(spec, field.name)
-        kind, words = _TYPES[str(field.type)]
-        is_tuple, is_map = str(field.type).startswith("tuple"), str(field.type).startswith("Mapping")
-        if is_tuple or is_map:
-            good = isinstance(value, Mapping if is_map else tuple)
-            items = list(value.values() if is_map else value) if good else []
-        else:
-            good, items = True, [value]
-        if not good or not all(isinstance(v, kind) and (kind is bool or not isinstance(v, bool)) for v in items):
-            raise InvalidInputError(f"{field.name} must be {words}, got {value!r}.")
-        if is_tuple and field.name not in ("ratios", "pis") and not value:
-            raise InvalidInputError(f"{field.name} must not be empty.")
-        if is_tuple and len(set(value)) < len(value):
-            raise InvalidInputError(f"{field.name} must not name anything twice, got {list(value)!r}.")
-    check_choice(spec.source, "source", SOURCES)
-    check_choice(spec.grid, "grid", {"paper": 0, "reference": 0})
-    for name in spec.scores:
-        check_choice(name, "scores", {**SCORES, "all": None})
-    for name in spec.dumps:
-        check_choice(name, "dumps", SCORES)
-    for name in spec.ratios:
-        if check_choice(name, "ratios", RATIOS).sees == "world" and spec.source != "gaussian":
-            raise InvalidInputError(f"ratios has '{name}', which only the source 'gaussian' knows.")
-    for name in spec.strategies:
-        check_choice(name, "strategies", STRATEGIES)
+        _check_type(field.name, str(field.type), getattr(spec, field.name))
+    families = {"scores": (*SCORES, "all"), "dumps": SCORES, "ratios": RATIOS, "strategies": STRATEGIES}
+    for key, allowed in {"source": SOURCES, "grid": ("paper", "reference"), **families}.items():
+        value = getattr(spec, key)
+        for name in (value,) if isinstance(value, str) else value:
+            check_choice(name, key, dict.fromkeys(allowed))
     for pi in spec.pis:
         check_number(pi, "pis", 0.0, 1.0, closed="right")
     for alpha in spec.alphas:
@@ -282,16 +230,30 @@ def _check(spec: BenchmarkSpec) -> None:
     _check_sets(spec)
 
 
+def _check_type(name: str, annotation: str, value: Any) -> None:
+    """Check a value against its annotation."""
+    kind, words = _TYPES[annotation]
+    container = {"tuple": tuple, "Mapping": Mapping}.get(annotation.partition("[")[0])
+    good = container is None or isinstance(value, container)
+    items = [value] if container is None else value.values() if isinstance(value, Mapping) else value
+    if not good or not all(isinstance(v, kind) and (kind is bool or not isinstance(v, bool)) for v in items):
+        raise InvalidInputError(f"{name} must be {words}, got {value!r}.")
+    if container is tuple:
+        if not value and name not in ("ratios", "pis"):
+            raise InvalidInputError(f"{name} must not be empty.")
+        if len(set(value)) < len(value):
+            raise InvalidInputError(f"{name} must not name anything twice, got {list(value)!r}.")
+
+
 def _check_sets(spec: BenchmarkSpec) -> None:
     """Check what the source needs."""
-    both = set(spec.near) & set(spec.far)
-    if both:
+    if both := set(spec.near) & set(spec.far):
         raise InvalidInputError(f"near and far must not share a set, both have '{min(both)}'.")
-    extra = set(spec.train) - {*spec.near, *spec.far}
-    if extra:
+    if extra := set(spec.train) - {*spec.near, *spec.far}:
         raise InvalidInputError(f"train must name sets of near or far, got '{min(extra)}'.")
-    embedded = spec.source in EMBEDDED
-    if not embedded and not (spec.near or spec.far) and spec.source != "dumps":
+    if "exact" in spec.ratios and spec.source != "gaussian":
+        raise InvalidInputError("ratios has 'exact', which only the source 'gaussian' knows.")
+    if spec.source in ("activations", "openood") and not (spec.near or spec.far):
         raise InvalidInputError("near and far must name at least one OOD set together, got none.")
     if spec.source == "activations" and not spec.id_test:
         raise InvalidInputError("id_test must name the file of ID rows for the source 'activations'.")
@@ -300,14 +262,9 @@ def _check_sets(spec: BenchmarkSpec) -> None:
         if not spec.checkpoint:
             raise InvalidInputError("checkpoint must name the weights of the network for the source 'openood'.")
     if spec.source == "dumps":
-        if not spec.dumps or "msp" not in spec.dumps:
-            raise InvalidInputError(
-                "dumps must name the file of 'msp' and of every other score for the source 'dumps'."
-            )
+        if "msp" not in spec.dumps:
+            raise InvalidInputError("dumps must name the file of 'msp' and those of other scores for this source.")
         if spec.ratios:
-            raise InvalidInputError(
-                "ratios must be [] for the source 'dumps': score files hold no features to learn from."
-            )
-        missing = set(spec.score_names) - set(spec.dumps)
-        if missing:
+            raise InvalidInputError("ratios must be [] for the source 'dumps': files of scores hold no features.")
+        if missing := set(spec.score_names) - set(spec.dumps):
             raise InvalidInputError(f"scores has '{min(missing)}', for which dumps names no file.")

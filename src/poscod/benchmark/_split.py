@@ -15,57 +15,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import check_number
+from poscod.benchmark._spec import BenchmarkSpec
 
 Hashes = NDArray[np.uint64]
 Indices = NDArray[np.intp]
+# ID and OOD rows to evaluate, then dedicated training rows of both where there are such.
+PoolHashes = tuple[Hashes, Hashes, Hashes | None, Hashes | None]
 
 
 class Split(NamedTuple):
-    """Row numbers of one random split.
+    """Row numbers of one random split."""
 
-    Attributes
-    ----------
-    id_labelled, id_mixture : ndarray
-        ID rows to learn from: labelled ones, and those that stand in the mixture. Of the dedicated file where there is one, else of
-        the evaluation file.
-    ood_train : ndarray
-        OOD rows to learn from, hidden in the mixture or clean.
-    id_test, ood_test : ndarray
-        Measured rows of the evaluation files.
-    id_spare : ndarray
-        ID rows of the evaluation file that are neither learned from nor measured.
-    """
-
-    id_labelled: Indices
+    # ID rows to learn from: labeled ones, and those that stand in the mixture. Of the dedicated file where there is one, else of
+    # the evaluation file.
+    id_labeled: Indices
     id_mixture: Indices
+    # OOD rows to learn from, hidden in the mixture or clean.
     ood_train: Indices
+    # Measured rows of the evaluation files.
     id_test: Indices
     ood_test: Indices
+    # ID rows of the evaluation file that are neither learned from nor measured.
     id_spare: Indices
 
 
-def split_rows(
-    hash_id: Hashes,
-    hash_ood: Hashes,
-    hash_id_train: Hashes | None = None,
-    hash_ood_train: Hashes | None = None,
-    *,
-    name: str,
-    seed: int,
-    n_id: int,
-    n_test: int,
-    id_train_share: float,
-    ood_train_share: float,
-) -> Split:
-    """Split the rows of one pool."""
-    train_id, test_id = _cut(hash_id, hash_id_train, id_train_share, np.random.default_rng([seed, 0]))
+def split_rows(spec: BenchmarkSpec, hashes: PoolHashes, name: str, seed: int) -> Split:
+    """Split the rows of one pool, given the digest of every row of its four parts."""
+    hash_id, hash_ood, hash_id_train, hash_ood_train = hashes
+    # Score files have nothing to learn from, so all their rows are measured.
+    share_id, share_ood = (0.0, 0.0) if spec.source == "dumps" else (spec.id_train_share, spec.ood_train_share)
+    train_id, test_id = _cut(hash_id, hash_id_train, share_id, np.random.default_rng([seed, 0]))
     rng = np.random.default_rng([seed, 1, zlib.crc32(name.encode())])
-    train_ood, test_ood = _cut(hash_ood, hash_ood_train, ood_train_share, rng)
+    train_ood, test_ood = _cut(hash_ood, hash_ood_train, share_ood, rng)
     # Everything set aside is unseen, whether or not it is among the rows measured: sizes do not change who may learn.
     unseen = np.concatenate([hash_id[test_id], hash_ood[test_ood]])
     train_id = train_id[~np.isin((hash_id if hash_id_train is None else hash_id_train)[train_id], unseen)]
     train_ood = train_ood[~np.isin((hash_ood if hash_ood_train is None else hash_ood_train)[train_ood], unseen)]
-    n_id = min(n_id, len(train_id) // 2)
+    n_id, n_test = min(spec.n_id, len(train_id) // 2), spec.n_test
     return Split(train_id[:n_id], train_id[n_id:], train_ood, test_id[:n_test], test_ood[:n_test], test_id[n_test:])
 
 

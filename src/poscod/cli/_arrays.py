@@ -8,18 +8,16 @@ NPY file has columns called 0, 1, 2, ...; a structured one has the names of its 
 
 from __future__ import annotations
 
-import struct
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from os import SEEK_CUR
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod.activations import _map_npy
+from poscod.activations import read_npz
 from poscod.cli._arrow import sentences
 from poscod.cli._columns import Column, Table, arrow, arrow_kind, to_arrow, to_numpy
 from poscod.exceptions import InvalidInputError
@@ -53,22 +51,8 @@ class ArrayTable(Table):
 
 def open_npz(path: Path, files: list[Path], whole: bool) -> Table:
     """Open the arrays of an NPZ file; stored ones are mapped, compressed ones are read."""
-    arrays: dict[str, NDArray[Any]] = {}
-    with sentences(path, "NPZ"), path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
-            if name in arrays:
-                raise InvalidInputError(f"{path} has several arrays of the name '{name}'.")
-            mapped = None
-            if info.compress_type == zipfile.ZIP_STORED:
-                file.seek(info.header_offset)
-                lengths = struct.unpack("<26xHH", file.read(30))  # of the name and of the extra field
-                file.seek(sum(lengths), SEEK_CUR)
-                mapped = _map_npy(path, file, file.tell() + info.file_size)
-            if mapped is None:
-                with archive.open(info) as member:
-                    mapped = np.lib.format.read_array(member, allow_pickle=False)
-            arrays[name] = mapped
+    with sentences(path, "NPZ"):
+        arrays = read_npz(path, mmap=True, names=None)
     return ArrayTable(path, _without_head(arrays))
 
 

@@ -17,20 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from poscod._files import replacing
-from poscod.benchmark import (
-    ABLATIONS,
-    FORMATS,
-    TABLES,
-    ablation,
-    compare,
-    read_results,
-    read_spec,
-    render,
-    table,
-)
-from poscod.benchmark import (
-    run as run_benchmark,
-)
+from poscod.benchmark import FORMATS, TABLES, compare, read_results, read_spec, render, table
+from poscod.benchmark import run as run_benchmark
 from poscod.cli._bench_images import extract_images
 from poscod.cli._console import Console, add_output_options
 
@@ -44,6 +32,7 @@ EXAMPLES = (
 _BEAT = 30.0
 """Seconds between two lines of progress where there is no terminal."""
 _SUFFIXES = {"csv": ".csv", "latex": ".tex", "markdown": ".md"}
+_ABLATIONS = ("alpha", "pi")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,11 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument(
                 "--table",
                 action="append",
-                choices=sorted(TABLES),
+                choices=sorted(set(TABLES) - set(_ABLATIONS)),
                 help="which table; may be given more than once (default: all that the results can fill)",
             )
         if name == "ablate":
-            action.add_argument("--over", choices=sorted(ABLATIONS), action="append", help="default: both")
+            action.add_argument("--over", choices=_ABLATIONS, action="append", help="default: both")
         if name != "compare":
             action.add_argument("--alpha", type=float, default=0.5, help="relative cost (default: 0.5)")
             action.add_argument("--pi", type=float, help="share of OOD in the mixture (default: the largest)")
@@ -91,15 +80,14 @@ def run(args: argparse.Namespace) -> None:
         _run(args)
         return
     rows = read_results(args.out)
-    if args.action == "tables":
-        names = args.table or list(TABLES)
-        tables = [table(name, rows, alpha=args.alpha, pi=args.pi) for name in names]
-        # Asked for by name, a table that cannot be filled is an error; otherwise it is left out.
-        tables = [t for t in tables if t.body or args.table]
-    elif args.action == "ablate":
-        tables = [ablation(name, rows, alpha=args.alpha, pi=args.pi) for name in args.over or sorted(ABLATIONS)]
-    else:
+    if args.action == "compare":
         tables = [compare(rows)]
+    else:
+        asked = args.over or _ABLATIONS if args.action == "ablate" else args.table
+        names = asked or [name for name in TABLES if name not in _ABLATIONS]
+        tables = [table(name, rows, alpha=args.alpha, pi=args.pi) for name in names]
+        # A table that cannot be filled is shown empty where it was asked for by name, and left out elsewhere.
+        tables = [t for t in tables if t.body or asked]
     console = Console.of(args)
     if not args.output or args.output == "-":
         text = "\n".join(render(t, args.format) for t in tables)
@@ -131,7 +119,7 @@ def _run(args: argparse.Namespace) -> None:
     wall = time.monotonic() - start
     console.answer(
         {
-            "results": [str(path) for path in finished.paths],
+            "results": str(finished.path),
             "rows": finished.rows,
             "computed": finished.computed,
             "reused": finished.reused,
@@ -140,7 +128,7 @@ def _run(args: argparse.Namespace) -> None:
         },
         f"{finished.computed} cells computed and {finished.reused} reused in {wall:.0f} s "
         f"(CPU time of all cells {finished.cpu_seconds:.0f} s).",
-        f"{finished.rows} rows in {finished.paths[0]}; see `poscod bench tables {args.output}`.",
+        f"{finished.rows} rows in {finished.path}; see `poscod bench tables {args.output}`.",
     )
 
 

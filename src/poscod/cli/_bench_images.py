@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Activations of OpenOOD's images, extracted once before a benchmark runs.
 
-Convention: the output of a list of images is one file, kept with the digest of everything it depends on: the list, the bytes of the images,
-the weights, the preprocessing. It is made anew only when that digest changes.
+Convention: the output of a list of images is one file, kept with the digest of everything it depends on: names, sizes and times of the
+images and of the weights, labels, preprocessing. It is made anew only when that digest changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,23 +59,21 @@ def extract_images(
             )
             if item.part.startswith("ood"):
                 images = dataclasses.replace(images, labels=None)  # of other classes
+            checkpoint = spec.path(spec.checkpoint, fold)
+            if not checkpoint.is_file():
+                raise InvalidInputError(f"{checkpoint}, the checkpoint of the network, is not there.")
             target = out / _name(item.part).replace("{fold}", fold)
-            recipe = [
-                spec.network,
-                _file_digest(spec.path(spec.checkpoint, fold)),
-                definition.resize,
-                definition.crop,
-                mean,
-                std,
-            ]
-            if _is_current(target, recipe, images):
+            note = target.with_suffix(".txt")
+            made_from = _digest([spec.network, repr(images), mean, std], [checkpoint, *images.items], images.labels)
+            if target.is_file() and note.is_file() and note.read_text() == made_from:
                 say(f"{target.name}: {len(images)} images, extracted before")
                 continue
             if network is None:
-                network = build_network(spec.network, definition.n_classes, spec.path(spec.checkpoint, fold))
+                network = build_network(spec.network, definition.n_classes, checkpoint)
             say(f"{target.name}: {len(images)} images")
             extract(network, images.batches(batch_size), to=target)
-            _note(target, recipe, images)
+            with replacing(note) as file:
+                file.write(made_from.encode())
     parts = {item.part for item in lists}
     files: dict[str, Any] = {part: _name(part) if part in parts else "" for part in ("id_test", "bank", "id_train")}
     for group in ("near", "far"):
@@ -110,42 +108,10 @@ def _name(part: str) -> str:
     return f"{{fold}}-{part}.npz"
 
 
-def _is_current(target: Path, recipe: list[Any], images: Any) -> bool:
-    """Tell whether the file was made from the same images by the same network; bytes are read only if a time stamp changed."""
-    note = target.with_suffix(".json")
-    if not target.is_file() or not note.is_file():
-        return False
-    try:
-        content = json.loads(note.read_text())
-    except ValueError:
-        return False
-    if content.get("recipe") != json.loads(json.dumps(recipe)):
-        return False
-    return content.get("stamps") == _stamps(images) or content.get("images") == _digest(images)
-
-
-def _note(target: Path, recipe: list[Any], images: Any) -> None:
-    content = {"recipe": recipe, "images": _digest(images), "stamps": _stamps(images)}
-    with replacing(target.with_suffix(".json")) as file:
-        file.write(json.dumps(content).encode())
-
-
-def _stamps(images: Any) -> str:
-    sha = hashlib.sha256(repr(None if images.labels is None else images.labels.tolist()).encode())
-    for path in images.items:
+def _digest(recipe: list[Any], files: Sequence[Path], labels: Any) -> str:
+    """Return what stands for a recipe and for files as they are; a file is another if its name, size or time is."""
+    sha = hashlib.sha256(json.dumps([recipe, None if labels is None else labels.tolist()]).encode())
+    for path in files:
         status = path.stat()
         sha.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
-    return sha.hexdigest()[:16]
-
-
-def _digest(images: Any) -> str:
-    sha = hashlib.sha256(repr(None if images.labels is None else images.labels.tolist()).encode())
-    for path in images.items:
-        sha.update(hashlib.sha256(path.read_bytes()).digest())
-    return sha.hexdigest()[:16]
-
-
-def _file_digest(path: Path) -> str:
-    if not path.is_file():
-        raise InvalidInputError(f"{path}, the checkpoint of the network, is not there.")
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return sha.hexdigest()

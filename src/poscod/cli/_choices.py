@@ -44,13 +44,10 @@ def ratio_name(text: str) -> str:
 def reject_label_of(text: str | None, classes: list[Any]) -> Any:
     """Return a reject label of the type of the classes that is none of them."""
     texts = isinstance(classes[0], str)
-    if text is None:
-        label: Any = "rejected" if texts else -1
-    elif texts:
-        label = text
-    else:
+    label: Any = text or ("rejected" if texts else -1)
+    if not texts:
         try:
-            label = int(text)
+            label = int(label)
         except ValueError:
             raise InvalidInputError(
                 f"--reject-label must be a whole number, as the classes are, got {text!r}."

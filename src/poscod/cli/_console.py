@@ -20,8 +20,7 @@ from typing import Any
 from poscod._json import plain
 from poscod._optional import require
 from poscod.exceptions import PoscodError
-
-__all__ = ["Console", "add_alias", "add_output_options", "json_text", "percent"]
+from poscod.metrics import Interval
 
 _PATIENCE = 2.0
 """Seconds before progress is shown."""
@@ -143,3 +142,14 @@ def percent(share: float) -> str:
     ('3.1 %', 'not known')
     """
     return "not known" if math.isnan(share) else f"{100.0 * share:.1f} %"
+
+
+def ranged(share: Interval, what: str = "interval") -> str:
+    """Return a share with its interval as a text.
+
+    Examples
+    --------
+    >>> ranged(Interval(0.25, 0.2, 0.35, 0.9), "90 % interval")
+    '25.0 % (90 % interval 20.0 % to 35.0 %)'
+    """
+    return f"{percent(share.estimate)} ({what} {percent(share.low)} to {percent(share.high)})"

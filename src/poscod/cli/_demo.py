@@ -19,11 +19,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poscod import report
-from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._console import Console, add_output_options, percent, ranged
 from poscod.cli._rules import compare_rules, rules_table
 from poscod.cli._tables import TableWriter
 from poscod.datasets import OpenDigits, load_open_digits
 from poscod.exceptions import InvalidInputError
+from poscod.metrics import Interval
 from poscod.model import POSCOD, Schema, read_sample
 
 EXAMPLES = ("poscod demo", "poscod demo -o somewhere && open somewhere/report.html")
@@ -53,16 +54,17 @@ def run(args: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with console.working("writing"):
         files = write_files(folder, model, digits)
-    prior = model.calibration_.ood_prior
     low, high = model.scorer_.ratio.ood_prior_interval(0.9)
-    own, free = rules[-1], rules[-1]["label_free"]["fpr"]
+    prior = Interval(model.calibration_.ood_prior, low, high, 0.9)
+    truth = float(digits.traffic_is_ood.mean())
+    own = rules[-1]
     accuracy = float(np.mean(model.predict_id(digits.test) == digits.y_test))
     console.answer(
         {
             "command": "demo",
             "accuracy": accuracy,
-            "ood_prior": {"estimate": prior, "low": low, "high": high, "level": 0.9},
-            "ood_prior_truth": float(digits.traffic_is_ood.mean()),
+            "ood_prior": prior,
+            "ood_prior_truth": truth,
             "rule": model.rule_.to_dict(),
             "rules": rules,
             "files": [str(file) for file in files],
@@ -70,16 +72,14 @@ def run(args: argparse.Namespace) -> None:
         f"A classifier knows the digits 0 to 5 (right on {percent(accuracy)} of fresh ones) and is sent all ten.",
         "It has never seen a 6, 7, 8 or 9, and answers them all the same, often with confidence.",
         f"What it has: {len(digits.labelled)} labeled digits, and a log of {len(digits.traffic)} inputs without labels.",
-        f"From the log it estimates that {percent(prior)} are unknown digits (90 % interval {percent(low)} to {percent(high)}); "
-        f"the truth is {percent(float(digits.traffic_is_ood.mean()))}.",
+        f"Share of unknown digits that it estimates from the log: {ranged(prior, '90 % interval')}; the truth is {percent(truth)}.",
         f"Asked: accept {100 * TPR_MIN:g} % of known digits; unknown digits accepted and wrong answers weigh the same, as shares (alpha = "
         f"{ALPHA:g}).",
         f"{model.rule_}",
         "In this rule r is the risk of an error, g how much more likely an unknown digit is.",
-        f"Fresh known digits accepted: {percent(own['tpr'].estimate)} (95 % interval {percent(own['tpr'].low)} to "
-        f"{percent(own['tpr'].high)}).",
-        f"Fresh unknown digits accepted: {percent(own['fpr'].estimate)}; estimated without a label of them: {percent(free.estimate)} "
-        f"(95 % interval {percent(free.low)} to {percent(free.high)}).",
+        f"Fresh known digits accepted: {ranged(own['tpr'], '95 % interval')}.",
+        f"Fresh unknown digits accepted: {percent(own['fpr'].estimate)}; estimated without a label of them: "
+        f"{ranged(own['label_free']['fpr'], '95 % interval')}.",
         "MSP, the usual choice, rejects by r alone; SIRC joins r and g by a rule of thumb. All are asked for the same share:",
         "",
         *rules_table(rules, intervals=False),

@@ -18,12 +18,12 @@ import numpy as np
 
 from poscod._files import replacing
 from poscod._json import plain
-from poscod.cli._console import Console, add_output_options, json_text, percent
+from poscod.cli._console import Console, add_output_options, json_text, percent, ranged
 from poscod.cli._engine import add_engine_options, evaluate_on_dask, on_dask, open_cluster
-from poscod.cli._fresh import add_fresh_options, files_of, read_fresh
+from poscod.cli._fresh import add_fresh_options, given_tables, read_fresh
 from poscod.cli._models import add_model_options, load_model
-from poscod.cli._rules import compare_rules, long_table, rules_table
-from poscod.cli._tables import FORMATS, TableWriter, check_output
+from poscod.cli._rules import compare_rules, rules_table
+from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
 from poscod.model import Measured, Sample, check_ratio, read_sample
 from poscod.ratio import FINDINGS
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_options(parser)
     add_fresh_options(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="also write the numbers: .json, .csv or another table")
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write the document of --json, indented")
     add_engine_options(parser)
     add_output_options(parser)
 
@@ -48,9 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure a model."""
     console = Console.of(args)
-    check_output(args.output, [args.model, *files_of(args).values()])
-    if args.output and Path(args.output).suffix.lower() not in (".json", *FORMATS):
-        raise InvalidInputError(f"--output must end in .json, {', '.join(FORMATS)}, got '{args.output}'.")
+    check_output(args.output, [args.model, *given_tables(args).values()])
+    if args.output and Path(args.output).suffix.lower() != ".json":
+        raise InvalidInputError(f"--output must end in .json, got '{args.output}'.")
     if on_dask(args):
         with open_cluster(args, console) as cluster:
             _, sample, rules, found = evaluate_on_dask(args, load_model(args), cluster)
@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
     findings = [] if found is None else [FINDINGS[name] for name in found["findings"]]
     document = _document(sample, rules, findings, args)
     if args.output:
-        _write(Path(args.output), document, rules)
+        with replacing(Path(args.output)) as file:
+            file.write(json_text(document, indent=1).encode())
     console.answer(document, *_story(document, rules, sample), *([f"Written: {args.output}"] if args.output else []))
 
 
@@ -125,30 +126,16 @@ def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Sample
         f"Rule: {sample.rule}",
         "",
         *rules_table(rules),
+        *["Areas are those of a sample of the rows."] * any(n > len(sample.groups[k]) for k, n in sample.sizes.items()),
         "",
         promise_sentence(document["promise"], document["rows"]["id"]),
     ]
     if sample.prior is not None:
         share, free = sample.prior, rules[-1]["label_free"]
-        lines.append(
-            f"Without OOD labels: {percent(share.estimate)} of the traffic is OOD (interval {percent(share.low)} to "
-            f"{percent(share.high)}), {percent(free['accepted'].estimate)} of it is accepted."
-        )
-        fpr = free["fpr"]
-        lines.append(
-            f"Without OOD labels: OOD accepted {percent(fpr.estimate)} (interval {percent(fpr.low)} to {percent(fpr.high)}), SCOD "
-            f"risk {free['risk'].estimate:.3f}."
-            if fpr.informative
-            else f"Without OOD labels: OOD accepted is not known: {fpr.reason}"
-        )
+        fpr, risk = free["fpr"], free["risk"].estimate
+        shown = f"{ranged(fpr)}, SCOD risk {risk:.3f}." if fpr.informative else f"is not known: {fpr.reason}"
+        lines += [
+            f"Without OOD labels: OOD in the traffic {ranged(share)}, traffic accepted {percent(free['accepted'].estimate)}.",
+            f"Without OOD labels: OOD accepted {shown}",
+        ]
     return [*lines, *(f"Note: {text}" for text in [*document.get("findings", []), *document["warnings"]])]
-
-
-def _write(path: Path, document: dict[str, Any], rules: list[dict[str, Any]]) -> None:
-    if path.suffix.lower() == ".json":
-        with replacing(path) as file:
-            file.write(json_text(document, indent=1).encode())
-        return
-    lines = long_table(rules)
-    with TableWriter(path) as table:
-        table.write({name: np.array([line[name] for line in lines]) for name in lines[0]})

@@ -44,9 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float64",
         help="type of everything else (default: float64)",
     )
-    parser.add_argument(
-        "--opset", type=int, metavar="N", help="version of the operators (default: 17, or the network's)"
-    )
     add_output_options(parser)
 
 
@@ -67,7 +64,6 @@ def run(args: argparse.Namespace) -> None:
         logits=args.logits,
         dtype=args.dtype,
         precision=args.precision,
-        opset=args.opset,
     )
     taken, given = ([value.name for value in values] for values in (proto.graph.input, proto.graph.output))
     size = Path(args.output).stat().st_size

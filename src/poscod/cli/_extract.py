@@ -17,14 +17,14 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from poscod.activations import FORMATS, Activations
-from poscod.backends.images import NORMALISATIONS, Images, open_images
+from poscod.backends.images import NORMALISATIONS, open_images
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
@@ -48,9 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     network.add_argument("--onnx", metavar="FILE", help="an ONNX network; the same as --model FILE.onnx")
     about = parser.add_argument_group("about the network")
-    about.add_argument(
-        "--weights", metavar="FILE", help="checkpoint: a state dict (.pt, .th, .ckpt), .safetensors or .npz"
-    )
+    about.add_argument("--weights", metavar="FILE", help="checkpoint: a state dict (.pt, .th, .ckpt) or .safetensors")
     about.add_argument(
         "--classes", type=int, default=10, metavar="K", help="classes of a built-in network (default: 10)"
     )
@@ -79,7 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how = parser.add_argument_group("how to run")
     how.add_argument("--batch-size", type=int, default=256, metavar="N", help="rows at a time (default: 256)")
-    how.add_argument("--workers", type=int, default=2, metavar="N", help="threads that read images (default: 2)")
+    how.add_argument("--jobs", type=int, default=2, metavar="N", help="threads that read images (default: 2)")
+    how.add_argument("--workers", type=int, dest="jobs", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     how.add_argument("--device", metavar="NAME", help="device of PyTorch, such as cuda (default: cpu)")
     how.add_argument("--amp", choices=("float16", "bfloat16"), help="mixed precision (PyTorch)")
     how.add_argument(
@@ -94,10 +93,7 @@ def run(args: argparse.Namespace) -> None:
     check_output(args.output, [args.input, *([args.weights] if args.weights else [])])
     if Path(args.output).suffix not in FORMATS:
         raise InvalidInputError(f"the output must end in {' or '.join(FORMATS)}, got '{args.output}'.")
-    batches = _open(args)
-    name = args.onnx if args.onnx is not None else args.model
-    by_onnx = args.onnx is not None or Path(name).suffix == ".onnx"
-    found = (_by_onnx if by_onnx else _by_torch)(args, name, batches, False if args.quiet else None)
+    found = _extract(args, _open(args))
     document: dict[str, Any] = {
         "command": "extract",
         "rows": len(found),
@@ -116,75 +112,45 @@ def run(args: argparse.Namespace) -> None:
     console.answer(document, *lines, f"Written: {args.output}")
 
 
-class _Batches:
-    """Batches of rows; every pass starts anew."""
-
-    def __init__(self, rows: Any, labels: Any, size: int) -> None:
-        self.rows, self.labels, self.size = rows, labels, size
-
-    def __len__(self) -> int:
-        return -(-len(self.rows) // self.size)
-
-    def __iter__(self) -> Iterator[Any]:
-        for start in range(0, len(self.rows), self.size):
-            part = slice(start, start + self.size)
-            yield self.rows[part] if self.labels is None else (self.rows[part], self.labels[part])
-
-
-def _open(args: argparse.Namespace) -> Iterable[Any]:
-    """Open the input as batches of arrays."""
-    if args.batch_size < 1 or args.workers < 1:
-        raise InvalidInputError("--batch-size and --workers must be at least 1.")
+def _open(args: argparse.Namespace) -> Any:
+    """Open the input as arrays or as batches of them."""
+    if args.batch_size < 1 or args.jobs < 1:
+        raise InvalidInputError("--batch-size and --jobs must be at least 1.")
     source = Path(args.input)
     if not source.exists():
         raise FileNotFoundError(2, "No such file or directory", str(source))
     if source.suffix == ".npz":
         with np.load(source, allow_pickle=False) as archive:
             if "inputs" in archive:
-                inputs = archive["inputs"]
-                return _Batches(inputs, _labels(args, archive.get("labels"), len(inputs)), args.batch_size)
+                labels = _labels(args, archive.get("labels"), len(archive["inputs"]))
+                return archive["inputs"] if labels is None else (archive["inputs"], labels)
     mean, std = NORMALISATIONS[args.normalise]
     images = open_images(
         source, root=args.root, resize=args.resize, crop=args.crop, mean=args.mean or mean, std=args.std or std
     )
-    labels = _labels(args, images.labels, len(images))
-    chosen = Images(images.items, labels, images.resize, images.crop, images.mean, images.std)
-    return chosen.batches(args.batch_size, workers=args.workers)
+    chosen = replace(images, labels=_labels(args, images.labels, len(images)))
+    return chosen.batches(args.batch_size, workers=args.jobs)
 
 
 def _labels(args: argparse.Namespace, labels: Any, n: int) -> Any:
     return {"keep": labels, "drop": None, "ood": np.full(n, -1)}[args.labels]
 
 
-def _by_onnx(args: argparse.Namespace, name: str, batches: Iterable[Any], progress: bool | None) -> Activations:
-    from poscod.backends.onnx import extract
+def _extract(args: argparse.Namespace, data: Any) -> Activations:
+    """Run the network that was named over the input."""
+    name = args.onnx if args.onnx is not None else args.model
+    progress = False if args.quiet else None
+    options = {"dtype": args.dtype, "to": args.output, "batch_size": args.batch_size, "progress": progress}
+    if args.onnx is None and Path(name).suffix != ".onnx":
+        from poscod.backends.torch import extract
+
+        return extract(_network(args, name), data, args.layer, device=args.device, amp=args.amp, **options)
+    from poscod.backends.onnx import extract as extract_onnx
 
     for option in ("weights", "device", "amp"):
         if getattr(args, option) is not None:
             raise InvalidInputError(f"--{option} is for PyTorch networks: an ONNX network has its weights inside.")
-    return extract(
-        name,
-        batches,
-        features=args.layer,
-        dtype=args.dtype,
-        to=args.output,
-        progress=progress,
-    )
-
-
-def _by_torch(args: argparse.Namespace, name: str, batches: Iterable[Any], progress: bool | None) -> Activations:
-    from poscod.backends.torch import extract
-
-    return extract(
-        _network(args, name),
-        batches,
-        args.layer,
-        device=args.device,
-        amp=args.amp,
-        dtype=args.dtype,
-        to=args.output,
-        progress=progress,
-    )
+    return extract_onnx(name, data, features=args.layer, **options)
 
 
 def _network(args: argparse.Namespace, name: str) -> Any:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from poscod._validation import check_choice
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, ratio_name, reject_label_of
 from poscod.cli._columns import Column, Table
-from poscod.cli._console import Console, add_output_options, percent
+from poscod.cli._console import Console, add_output_options, percent, ranged
 from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import add_input_options, choose_schema, labels_of, measured, rows_of
 from poscod.cli._models import trust_options
@@ -29,6 +29,7 @@ from poscod.cli._names import NAMES
 from poscod.cli._notes import column_notes, list_notes, share_notes
 from poscod.cli._tables import check_output, open_table, same_file
 from poscod.exceptions import InvalidInputError, PoscodWarning
+from poscod.metrics import Interval
 from poscod.model import POSCOD, Schema, listed
 
 EXAMPLES = (
@@ -122,10 +123,11 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     labeled, unlabeled = (open_table(path, whole=True) for path in (args.labeled, args.unlabeled))
     _refuse_swapped(args, labeled, unlabeled)
     schema = choose_schema(args, labeled)
-    schema.check(unlabeled.columns, unlabeled.path)
-    known, seen = labeled.read(schema.names), unlabeled.read(schema.names)
+    known = labeled.read(schema.names)
     X = rows_of(schema, known)
     schema = measured(schema, X)
+    schema.check(unlabeled.columns, unlabeled.path)
+    seen = unlabeled.read(schema.names)
     traffic, y = rows_of(schema, seen), labels_of(schema, labeled, schema.target)
     found, columns = column_notes(known, seen, schema.features), (labeled.columns, unlabeled.columns)
     del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit
@@ -185,7 +187,7 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         notes.append(
             f"commands that read this model need {trust_options(types)} (types that are not trusted by default)."
         )
-    prior, ratio = model.calibration_.ood_prior, model.scorer_.ratio
+    ratio = model.scorer_.ratio
     low, high = (0.0, 1.0) if ratio is None else ratio.ood_prior_interval(0.95)
     document = {
         "command": "fit",
@@ -197,7 +199,7 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         "classes": schema.labels(model.scorer_.classes).tolist(),
         "ignored": schema.ignored(columns[0]),
         "ignored_unlabeled": [name for name in schema.ignored(columns[1]) if name not in columns[0]],
-        "ood_prior": {"estimate": prior, "low": low, "high": high, "level": 0.95},
+        "ood_prior": Interval(model.calibration_.ood_prior, low, high, 0.95),
         "rule": model.rule_.to_dict(),
         "reject_label": model.reject_label,
         "warnings": notes,
@@ -211,9 +213,8 @@ def _story(model: POSCOD, document: dict[str, Any]) -> list[str]:
     ignored = f" Not used: {listed(document['ignored'], 8)}." if document["ignored"] else ""
     if document["ignored_unlabeled"]:
         ignored += f" Only in {document['unlabeled']['file']}, not used: {listed(document['ignored_unlabeled'], 8)}."
-    shown = f"{percent(share['estimate'])} (95 % interval {percent(share['low'])} to {percent(share['high'])})"
-    if not getattr(model.scorer_.ratio, "gate_open_", True):
-        shown = f"not shown ({percent(share['estimate'])})"
+    open_ = getattr(model.scorer_.ratio, "gate_open_", True)
+    shown = ranged(share, "95 % interval") if open_ else f"not shown ({percent(share.estimate)})"
     return [
         f"Read {document['labeled']['rows']:,} labeled rows of {len(document['classes'])} classes and "
         f"{document['unlabeled']['rows']:,} unlabeled rows; {schema.words}{trained}.{ignored}",

@@ -43,7 +43,7 @@ def add_fresh_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--level", type=float, default=0.95, help="coverage of the intervals")
 
 
-def files_of(args: argparse.Namespace) -> dict[str, str]:
+def given_tables(args: argparse.Namespace) -> dict[str, str]:
     """Return the tables that a command was given."""
     return {name: path for name in ("id", "ood", "unlabeled") if (path := getattr(args, name))}
 
@@ -58,7 +58,7 @@ def read_fresh(
     """Read the tables that a command was given."""
     if args.pi is not None and not args.unlabeled:
         raise InvalidInputError("--pi is the share of OOD inputs in --unlabeled: give that table, too.")
-    tables = {name: opener(path) for name, path in files_of(args).items()}
+    tables = {name: opener(path) for name, path in given_tables(args).items()}
     schema = schema_for(model, tables["id"])
     target = args.target or schema.target
     if not target:

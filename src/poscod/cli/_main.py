@@ -56,12 +56,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ""
-        told = (
-            "default: " in text
-            or isinstance(action.default, bool)
-            or action.default in (None, "", [], argparse.SUPPRESS)
-        )
-        return text if told else f"{text} (default: %(default)s)"
+        none = isinstance(action.default, bool) or action.default in (None, "", [], argparse.SUPPRESS)
+        return text if none or "default: " in text else f"{text} (default: %(default)s)"
 
 
 def build_parser() -> argparse.ArgumentParser:

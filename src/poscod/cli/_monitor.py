@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from poscod._files import replacing
 from poscod._validation import check_choice
 from poscod.cli._columns import Block, Table
-from poscod.cli._console import Console, add_alias, add_output_options, json_text, percent
+from poscod.cli._console import Console, add_alias, add_output_options, percent
 from poscod.cli._inputs import read_rows, rows_of, schema_for
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._names import NAMES
@@ -260,7 +260,7 @@ def _read(path: str) -> dict[str, Any]:
 
 def _write(path: str, data: dict[str, Any]) -> None:
     with replacing(Path(path)) as file:
-        file.write(json_text(data).encode())
+        file.write((json.dumps(data, allow_nan=False) + "\n").encode())
 
 
 def _digest(path: str) -> str:

@@ -2,8 +2,8 @@
 """What the shell calls the arguments of the library: options and tables. Errors and warnings are told with these names."""
 
 _SAME = (
-    "alpha calibration classifier delta false_alarm level loss max_points ood_limit pi probabilities ratio reject_label "
-    "threshold tpr_min window"
+    "alpha amp backbone batch_size calibration classifier crop delta dtype false_alarm layer level loss max_points "
+    "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min window"
 )
 NAMES: dict[str, str] = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME.split()},

@@ -15,10 +15,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options
-from poscod.cli._fresh import Fresh, add_fresh_options, files_of, read_fresh
+from poscod.cli._fresh import Fresh, add_fresh_options, given_tables, read_fresh
 from poscod.cli._models import add_model_options, load_model
-from poscod.cli._tables import Table, check_output
+from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
 from poscod.report import FORMATS, headline, summarise, write
 
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     console = Console.of(args)
     if Path(args.output).suffix.lower() not in FORMATS:
         raise InvalidInputError(f"--output must end in {', '.join(FORMATS)}, got '{args.output}'.")
-    check_output(args.output, [args.model, *files_of(args).values()])
+    check_output(args.output, [args.model, *given_tables(args).values()])
     model = load_model(args)
     fresh = read_fresh(args, model)
     with console.working("measuring"):

@@ -95,19 +95,6 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def long_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the comparison with one number per line: rule, metric, rows it comes from, estimate, low, high."""
-    lines = []
-    for row in rows:
-        named = {name: value for name, value in row.items() if name not in ("rule", "title", "label_free")}
-        for source, values in {"labeled": named, "unlabeled": row.get("label_free", {})}.items():
-            for metric, value in values.items():
-                ends = {end: float(getattr(value, end, math.nan)) for end in ("low", "high")}
-                estimate = float(getattr(value, "estimate", value))
-                lines.append({"rule": row["rule"], "metric": metric, "from": source, "estimate": estimate, **ends})
-    return lines
-
-
 def _of_ood(row: dict[str, Any]) -> dict[str, Any]:
     """Return where the rates of OOD inputs stand: measured, or estimated without their labels."""
     free: dict[str, Any] = row.get("label_free", {})

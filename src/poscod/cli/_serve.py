@@ -2,7 +2,8 @@
 """Serve a model over HTTP: decisions, metrics, a dashboard.
 
 One process answers on one port until SIGTERM. It listens on this machine only, unless --host says otherwise. Bearer tokens
-come from --token-file or from the environment variable POSCOD_TOKEN, never from the command line.
+come from --token-file or from the environment variable POSCOD_TOKEN, never from the command line. POSCOD_LOG says the same as --log without showing a
+password; --log without a value is --log sqlite:///decisions.db.
 
 Convention: the options are the fields of `poscod.serve.Settings`: name, type and default are the field's, the help is what the docstring
 of the class says about it.
@@ -19,30 +20,34 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from poscod.exceptions import InvalidInputError
-from poscod.persist import UntrustedTypesError
-from poscod.serve import DEFAULT_LOG, Settings, is_loopback, read_tokens
+from poscod.cli._models import add_model_options, trust_options
+from poscod.exceptions import InvalidInputError, PoscodError
+from poscod.model import UntrustedTypesError
+from poscod.serve import DEFAULT_LOG, Settings, read_tokens
 from poscod.serve import run as serve
 
 LOG_VARIABLE = "POSCOD_LOG"
-# Where an option is not called as its field, or is more than a value of its type.
-_NAMES = {"trusted": "--trust", "open_metrics": "--protect-metrics", "state_file": "--state"}
+_ELSEWHERE = (
+    "trusted",
+    "tokens",
+)  # --trust is an option of many commands; tokens on a command line would be seen by everybody
+_NAMES = {"open_metrics": "--protect-metrics", "state_file": "--state"}
+_OPTIONS = {
+    item.name: _NAMES.get(item.name, f"--{item.name.replace('_', '-')}")
+    for item in fields(Settings)
+    if item.name not in _ELSEWHERE
+}
+# Options that are more than a value of their type.
 _MORE: dict[str, dict[str, Any]] = {
-    "trusted": {"action": "append", "default": [], "metavar": "TYPE"},
     "open_metrics": {"action": "store_false", "help": "ask for the token at /metrics, too"},
-    "log": {
-        "nargs": "?",
-        "const": DEFAULT_LOG,
-        "metavar": "WHERE",
-        "help": f"folder for Parquet files, or a database URL; without a value {DEFAULT_LOG}; the environment variable "
-        f"{LOG_VARIABLE} says the same without showing a password (default: no log)",
-    },
+    "state_file": {"type": Path, "metavar": "FILE"},
+    "log": {"nargs": "?", "const": DEFAULT_LOG, "metavar": "WHERE"},
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``poscod serve``."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by `poscod fit` or POSCOD.save")
+    add_model_options(parser)
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
     )
@@ -50,17 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with one bearer token per line")
     parser.add_argument("--quiet", action="store_true", help="no line per request on standard error")
     texts, kinds = _texts(), get_type_hints(Settings)
-    for item in fields(Settings):
-        if item.name == "tokens":  # on a command line everybody on the machine would see them
-            continue
-        text = texts.get(item.name, "")
-        words: dict[str, Any] = {"dest": item.name, "default": item.default, "help": text, **_MORE.get(item.name, {})}
-        if kinds[item.name] in (int, float, str):
-            words |= {"type": kinds[item.name], "help": f"{text} (default: %(default)s)"}
-            words["metavar"] = {int: "N", float: "X", str: "TEXT"}[kinds[item.name]]
-        elif kinds[item.name] == Path | None:
-            words |= {"type": Path, "metavar": "FILE"}
-        parser.add_argument(_NAMES.get(item.name, "--" + item.name.replace("_", "-")), **words)
+    for name, option in _OPTIONS.items():
+        kind, text, default = kinds[name], texts.get(name, ""), getattr(Settings, name)
+        words: dict[str, Any] = {"dest": name, "default": default, "help": text, **_MORE.get(name, {})}
+        if kind in (int, float, str):
+            metavar = {int: "N", float: "X", str: "TEXT"}[kind]
+            words |= {"type": kind, "metavar": metavar, "help": f"{text} (default: %(default)s)"}
+        parser.add_argument(option, **words)
 
 
 def _texts() -> dict[str, str]:
@@ -74,22 +75,20 @@ def run(args: argparse.Namespace) -> None:
     """Serve until a signal comes."""
     if not 0 <= args.port <= 65535:
         raise InvalidInputError(f"--port must be a whole number from 0 to 65535, got {args.port}.")
-    values = {item.name: getattr(args, item.name) for item in fields(Settings) if item.name != "tokens"}
-    values |= {"trusted": tuple(args.trusted), "log": args.log or os.environ.get(LOG_VARIABLE) or None}
-    settings = Settings(**values, tokens=read_tokens(args.token_file))
-    if not is_loopback(args.host) and not settings.tokens:
-        sys.stderr.write(
-            f"poscod: warning: {args.host} is reachable from other machines and no token is set: whoever reaches the port can ask.\n"
-        )
+    values = {name: getattr(args, name) for name in _OPTIONS}
+    values["log"] = args.log or os.environ.get(LOG_VARIABLE) or None
 
     def ready(address: str) -> None:
         sys.stdout.write(f"serving {args.model} on {address}\n")
         sys.stdout.flush()
 
     try:
+        settings = Settings(**values, trusted=tuple(args.trust), tokens=read_tokens(args.token_file))
         serve(args.model, settings, host=args.host, port=args.port, access_log=not args.quiet, ready=ready)
     except UntrustedTypesError as error:
-        options = " ".join(f"--trust {name}" for name in error.types)
         raise InvalidInputError(
-            f"{args.model} holds types that are not trusted by default: if you trust where the file comes from, add {options}"
+            f"{args.model} holds types that are not trusted by default: if you trust where the file comes from, add "
+            f"{trust_options(error.types)}"
         ) from None
+    except PoscodError as error:
+        raise InvalidInputError(error.told(_OPTIONS)) from error

@@ -18,11 +18,9 @@ from typing import Any, BinaryIO, NamedTuple, final
 from poscod._files import check_target, replacing
 from poscod.cli._arrays import ArrayWriter, open_npy, open_npz
 from poscod.cli._arrow import CsvTable, open_ipc, open_parquet
-from poscod.cli._columns import Block, Column, Table, arrow, to_arrow
+from poscod.cli._columns import Block, Table, arrow, to_arrow
 from poscod.exceptions import InvalidInputError
 from poscod.model import listed
-
-__all__ = ["FORMATS", "Block", "Column", "Table", "TableWriter", "check_output", "open_table"]
 
 
 class Format(NamedTuple):

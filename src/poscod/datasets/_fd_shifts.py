@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poscod.activations import Activations
-from poscod.datasets._archives import read_arrays
+from poscod.datasets._plain import read_arrays
 from poscod.exceptions import InvalidInputError
 
 
@@ -38,16 +36,17 @@ def read_fd_shifts(path: str | os.PathLike[str], *, ood: tuple[int, ...] | list[
 
     Notes
     -----
-    The order of rows must be the same in both files; their dataset indices are compared, and a mismatch is refused.
+    The order of rows must be the same in both files; their dataset indices are compared, and a mismatch is refused. Half precision, in
+    which fd-shifts saves by default, becomes double precision.
     """
     folder = Path(path)
-    raw = _single(*read_arrays(folder / "raw_logits.npz", "arr_0"))
+    raw = read_arrays(folder / "raw_logits.npz", "arr_0")[0]
     if raw.ndim != 2 or raw.shape[1] < 3:
         raise InvalidInputError(f"{folder / 'raw_logits.npz'} must hold logits, label and dataset index per row.")
     logits, labels, index = raw[:, :-2], raw[:, -2].astype(np.float64), raw[:, -1].astype(np.float64)
     features = None
     if (folder / "encoded_output.npz").is_file():
-        encoded = _single(*read_arrays(folder / "encoded_output.npz", "arr_0"))
+        encoded = read_arrays(folder / "encoded_output.npz", "arr_0")[0]
         if encoded.ndim != 2 or len(encoded) != len(raw) or not np.array_equal(encoded[:, -1], raw[:, -1]):
             raise InvalidInputError(
                 f"{folder}: encoded_output.npz and raw_logits.npz must hold the same rows in the same order, but their "
@@ -56,7 +55,7 @@ def read_fd_shifts(path: str | os.PathLike[str], *, ood: tuple[int, ...] | list[
         features = encoded[:, :-1]
     weight = bias = None
     if (folder / "last_layer.npz").is_file():
-        weight, bias = map(_single, read_arrays(folder / "last_layer.npz", "w", "b"))
+        weight, bias = read_arrays(folder / "last_layer.npz", "w", "b")
     result = {}
     for number in np.unique(index).tolist():
         rows = index == number
@@ -67,8 +66,3 @@ def read_fd_shifts(path: str | os.PathLike[str], *, ood: tuple[int, ...] | list[
     if unknown:
         raise InvalidInputError(f"ood must hold dataset indices of {folder} ({sorted(result)}), got {unknown[0]}.")
     return result
-
-
-def _single(array: NDArray[Any]) -> NDArray[Any]:
-    """Turn half precision, in which fd-shifts saves by default, into float32."""
-    return array.astype(np.float32) if array.dtype == np.float16 else array

@@ -12,7 +12,6 @@ import math
 import os
 import pickle
 import pickletools
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from poscod.datasets._torch_storage import STORAGE_DTYPES, Storage, rebuild_tensor
 from poscod.exceptions import InvalidInputError, PoscodError
 
+Names = Mapping[tuple[str, str], Any]
 _OPEN = object()
 # A file of torch.save before version 1.6 starts with the pickle of this number.
 LEGACY_START = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
@@ -34,7 +34,8 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : str or path-like
-        A file written by ``pickle.dump`` or ``torch.save``.
+        A file written by ``pickle.dump``, or by ``torch.save`` in its old form (``_use_new_zipfile_serialization=False``), which is
+        also what a pickled tensor consists of.
 
     Returns
     -------
@@ -57,7 +58,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
     source = Path(path)
     data = source.read_bytes()
     try:
-        return _read_any(data, nested=False)
+        return _read(data, _NAMES | {("torch.storage", "_load_from_bytes"): _Stub(_read_tensor)})
     except PoscodError as error:
         raise InvalidInputError(f"{source}: {error}") from None
     except Exception as error:  # a damaged or hostile file makes the machine fail in many ways
@@ -144,47 +145,43 @@ def _never(*args: Any) -> Any:
     raise InvalidInputError("the pickle calls a class that it may only name.")
 
 
-def _globals(*, nested: bool) -> dict[tuple[str, str], Any]:
-    """Return the table of everything a pickle may name."""
-    table: dict[tuple[str, str], Any] = {
-        ("collections", "OrderedDict"): _Stub(dict),
-        ("_codecs", "encode"): _Stub(_latin1),
-        ("numpy", "dtype"): _Stub(_DType),
-        ("numpy", "ndarray"): _Stub(_never),
-        ("torch._utils", "_rebuild_tensor"): _Stub(rebuild_tensor),
-        ("torch._utils", "_rebuild_tensor_v2"): _Stub(rebuild_tensor),
-    }
-    for builtin in ("builtins", "__builtin__"):  # the second in protocols below 3
-        table[builtin, "set"] = _Stub(set)
-        table[builtin, "frozenset"] = _Stub(frozenset)
-        table[builtin, "bytearray"] = _Stub(_bytearray)
-        table[builtin, "bytes"] = _Stub(lambda: b"")
-    for core in ("numpy.core", "numpy._core"):
-        table[f"{core}.multiarray", "_reconstruct"] = _Stub(lambda *args: _Array())
-        table[f"{core}.multiarray", "scalar"] = _Stub(_scalar)
-        table[f"{core}.numeric", "_frombuffer"] = _Stub(_array)
-    for name, dtype in STORAGE_DTYPES.items():
-        table["torch", name] = _Stub(_never, dtype)
-    if not nested:  # a tensor's bytes hold no further tensor's bytes
-        table["torch.storage", "_load_from_bytes"] = _Stub(_read_storage)
-    return table
+# Everything a pickle may name; besides, a tensor's bytes at the top: they hold no further tensor's bytes.
+_NAMES: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): _Stub(dict),
+    ("_codecs", "encode"): _Stub(_latin1),
+    ("numpy", "dtype"): _Stub(_DType),
+    ("numpy", "ndarray"): _Stub(_never),
+    ("torch._utils", "_rebuild_tensor"): _Stub(rebuild_tensor),
+    ("torch._utils", "_rebuild_tensor_v2"): _Stub(rebuild_tensor),
+}
+for _builtin in ("builtins", "__builtin__"):  # the second in protocols below 3
+    _NAMES[_builtin, "set"] = _Stub(set)
+    _NAMES[_builtin, "frozenset"] = _Stub(frozenset)
+    _NAMES[_builtin, "bytearray"] = _Stub(_bytearray)
+    _NAMES[_builtin, "bytes"] = _Stub(lambda: b"")
+for _core in ("numpy.core", "numpy._core"):
+    _NAMES[f"{_core}.multiarray", "_reconstruct"] = _Stub(lambda *args: _Array())
+    _NAMES[f"{_core}.multiarray", "scalar"] = _Stub(_scalar)
+    _NAMES[f"{_core}.numeric", "_frombuffer"] = _Stub(_array)
+for _name, _dtype in STORAGE_DTYPES.items():
+    _NAMES["torch", _name] = _Stub(_never, _dtype)
 
 
 class _Reader(pickle.Unpickler):
-    """The unpickler: names come from the table, storages from `storage`."""
+    """The unpickler: names come from a table, storages from `storage`."""
 
-    def __init__(self, file: BinaryIO, *, nested: bool, storage: Callable[[Any], Storage] | None = None) -> None:
+    def __init__(self, file: BinaryIO, names: Names, storage: Callable[[Any], Storage] | None) -> None:
         super().__init__(file)
-        self.table, self.storage = _globals(nested=nested), storage
+        self.names, self.storage = names, storage
 
     def find_class(self, module: str, name: str) -> Any:
         """Look a name up in the table, never in a module."""
-        if (module, name) not in self.table:
+        if (module, name) not in self.names:
             raise InvalidInputError(
                 f"the pickle names '{module}.{name}', which is neither an array nor a plain container: it was not "
                 "loaded, and nothing in it was executed."
             )
-        return self.table[module, name]
+        return self.names[module, name]
 
     def persistent_load(self, pid: Any) -> Any:
         """Return the storage that torch keeps outside of the pickle."""
@@ -193,18 +190,27 @@ class _Reader(pickle.Unpickler):
         return self.storage(pid)
 
 
-def _read_any(data: bytes, *, nested: bool) -> Any:
-    """Read a plain pickle, or a file of torch.save in its new (zip) or old form."""
+def _read(data: bytes, names: Names) -> Any:
+    """Read a plain pickle, or a file of torch.save in its old form."""
     if data[:4] == b"PK\x03\x04":
-        return _read_zip(data, nested=nested)
+        raise InvalidInputError(
+            "the file is a zip archive, as torch.save writes it: load it with torch.load(path, weights_only=True), which is safe, too."
+        )
     stream = io.BytesIO(data)
     if data.startswith(LEGACY_START):
         stream.seek(len(LEGACY_START))
-        return _read_legacy(stream, nested=nested)
-    return _load(stream, nested=nested)
+        return _read_legacy(stream, names)
+    return _load(stream, names)
 
 
-def _load(stream: io.BytesIO, *, nested: bool, storage: Callable[[Any], Storage] | None = None) -> Any:
+def _read_tensor(data: Any) -> Any:
+    """Read the bytes of one tensor, themselves a file of torch.save."""
+    if not isinstance(data, bytes):
+        raise InvalidInputError("the pickle holds a damaged tensor.")
+    return _read(data, _NAMES)
+
+
+def _load(stream: io.BytesIO, names: Names, storage: Callable[[Any], Storage] | None = None) -> Any:
     """Load one pickle from the stream."""
     start, size = stream.tell(), len(stream.getbuffer())
     for opcode, argument, _ in pickletools.genops(stream):
@@ -213,81 +219,46 @@ def _load(stream: io.BytesIO, *, nested: bool, storage: Callable[[Any], Storage]
         if opcode.name in ("PUT", "LONG_BINPUT") and not 0 <= int(argument or 0) <= size:
             raise InvalidInputError("the pickle asks for more memory than its size warrants.")
     stream.seek(start)
-    return _plain(_Reader(stream, nested=nested, storage=storage).load(), {})
+    return _plain(_Reader(stream, names, storage).load(), {})
 
 
-def _read_storage(data: Any) -> Any:
-    """Read the bytes of one tensor, themselves a file of torch.save."""
-    if not isinstance(data, bytes):
-        raise InvalidInputError("the pickle holds a damaged tensor.")
-    return _read_any(data, nested=True)
-
-
-def _storage_key(pid: Any) -> tuple[str, str, int]:
-    """Check how torch refers to a storage: ('storage', type, key, device, number of items[, view])."""
-    if (
-        not isinstance(pid, tuple)
-        or len(pid) not in (5, 6)
-        or pid[0] != "storage"
-        or not isinstance(pid[1], _Stub)
-        or pid[1].dtype is None
-        or not isinstance(pid[2], str)
-        or type(pid[4]) is not int
-        or pid[4] < 0
-        or (len(pid) == 6 and pid[5] is not None)
-    ):
-        raise InvalidInputError("the pickle refers to a tensor's data in a form that is not read.")
-    return pid[1].dtype, pid[2], pid[4]
-
-
-def _read_zip(data: bytes, *, nested: bool) -> Any:
-    """Read the zip form of torch.save: data.pkl and one member per storage."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-        if len(names) != 1:
-            raise InvalidInputError("the archive holds no pickle of torch.save.")
-        folder = names[0][: -len("data.pkl")]
-        if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
-            raise InvalidInputError("the archive was written on a big-endian machine, which is not read.")
-        storages: dict[str, Storage] = {}
-
-        def storage(pid: Any) -> Storage:
-            dtype, key, size = _storage_key(pid)
-            if key not in storages:
-                info = archive.getinfo(f"{folder}data/{key}")
-                if info.file_size > len(data):
-                    raise InvalidInputError("the archive holds compressed tensors, which torch never writes.")
-                storages[key] = Storage(dtype, size, archive.read(info))
-            return storages[key].checked(dtype, size)
-
-        if archive.getinfo(names[0]).file_size > len(data):
-            raise InvalidInputError("the archive holds a compressed pickle, which torch never writes.")
-        return _load(io.BytesIO(archive.read(names[0])), nested=nested, storage=storage)
-
-
-def _read_legacy(stream: io.BytesIO, *, nested: bool) -> Any:
+def _read_legacy(stream: io.BytesIO, names: Names) -> Any:
     """Read the old form of torch.save: four pickles, then the storages one after the other."""
-    _load(stream, nested=True)  # protocol
-    system = _load(stream, nested=True)
+    _load(stream, _NAMES)  # protocol
+    system = _load(stream, _NAMES)
     if not isinstance(system, Mapping) or system.get("little_endian") is not True:
         raise InvalidInputError("the file was written on a big-endian machine, which is not read.")
     storages: dict[str, Storage] = {}
+    room = len(stream.getbuffer())
 
     def storage(pid: Any) -> Storage:
+        nonlocal room
         dtype, key, size = _storage_key(pid)
         if key not in storages:
-            if size > len(stream.getbuffer()):
-                raise InvalidInputError("the file refers to a tensor larger than itself.")
+            room -= size * np.dtype(dtype).itemsize
+            if room < 0:
+                raise InvalidInputError("the file refers to tensors larger than itself.")
             storages[key] = Storage(dtype, size)  # filled below: tensors are views of it
-        return storages[key].checked(dtype, size)
+        found = storages[key].array
+        if found.dtype != np.dtype(dtype) or len(found) != size:
+            raise InvalidInputError("the pickle refers to the same tensor data in two different forms.")
+        return storages[key]
 
-    value = _load(stream, nested=nested, storage=storage)
-    keys = _load(stream, nested=True)
+    value = _load(stream, names, storage)
+    keys = _load(stream, _NAMES)
     if not isinstance(keys, list) or set(map(str, keys)) != set(storages):
         raise InvalidInputError("the file's list of tensors does not match its content.")
     for key in keys:
         storages[str(key)].fill(stream)
     return value
+
+
+def _storage_key(pid: Any) -> tuple[str, str, int]:
+    """Check how torch refers to a storage: ('storage', type, key, device, number of items[, view])."""
+    match pid:
+        case ("storage", _Stub(dtype=str(dtype)), str(key), _, int(size), *view) if size >= 0 and view in ([], [None]):
+            return dtype, key, size
+    raise InvalidInputError("the pickle refers to a tensor's data in a form that is not read.")
 
 
 def _plain(value: Any, done: dict[int, Any]) -> Any:

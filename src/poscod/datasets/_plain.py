@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Activations from plain arrays and tables: npy, npz members and Parquet columns.
+"""Plain arrays and tables: npy files, members of npz archives and Parquet columns, never a pickle.
 
-Convention: nothing is guessed; which column or file holds which part is said by the caller.
+Convention: nothing is guessed; which column or file holds which part is said by the caller. What is missing or is not a plain array is
+refused with a sentence that names the file.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,119 +20,87 @@ from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
 
 Place = str | os.PathLike[str]
-Columns = str | Sequence[str]
 
 
 def read_activations(
+    table: Place | None = None,
     *,
-    features: Place | None = None,
-    logits: Place | None = None,
-    labels: Place | None = None,
+    features: Any = None,
+    logits: Any = None,
+    labels: Any = None,
     weight: Place | None = None,
     bias: Place | None = None,
-    mmap: bool = True,
 ) -> Activations:
-    """Read activations from npy files, one per part.
+    """Read activations from npy files, one per part, or from the columns of a Parquet file.
 
     Parameters
     ----------
-    features, logits, labels, weight, bias : str or path-like, default=None
-        File that holds the part; None where there is none.
-    mmap : bool, default=True
-        Map features and logits into memory instead of reading them.
+    table : str or path-like, default=None
+        Parquet file (extra ``files``); None where the parts are files of their own.
+    features, logits : str, path-like or sequence of str, default=None
+        The npy file that holds the part, mapped into memory; or, of `table`, one column of lists of equal length or several columns of numbers.
+    labels : str or path-like, default=None
+        The npy file, or the column of `table`, with true classes (-1 = OOD or unlabeled).
+    weight, bias : str or path-like, default=None
+        The npy files of the last layer.
 
     Returns
     -------
     activations : Activations
+        The parts that were named.
+
+    See Also
+    --------
+    poscod.Activations.load : Reads .npz and .safetensors files that hold the parts under their names.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(folder + "/y.npy", [1])
     ...     np.save(folder + "/z.npy", [[1.0, 2.0]])
-    ...     read_activations(logits=folder + "/z.npy", mmap=False)
-    Activations(logits=(1, 2) float64)
+    ...     read_activations(logits=folder + "/z.npy", labels=folder + "/y.npy")
+    Activations(logits=(1, 2) float64, labels=(1,) int64)
     """
-    places = {"features": features, "logits": logits, "labels": labels, "weight": weight, "bias": bias}
-    parts: dict[str, Any] = {}
-    for name, place in places.items():
-        if place is None:
-            continue
-        path = Path(place)
-        if path.suffix != ".npy":
-            raise InvalidInputError(f"{name} must name a .npy file, got '{path}'.")
-        try:
-            parts[name] = np.load(
-                path, mmap_mode="r" if mmap and name in ("features", "logits") else None, allow_pickle=False
-            )
-        except (ValueError, EOFError) as error:
-            raise InvalidInputError(f"{path} could not be read as a plain array ({error}).") from None
-    return Activations(**parts)
+    parts = {"features": features, "logits": logits, "labels": labels}
+    files = {"weight": weight, "bias": bias} | ({} if table is not None else parts)
+    found = {} if table is None else _columns(Path(table), {name: part for name, part in parts.items() if part})
+    found |= {name: _read_npy(Path(place)) for name, place in files.items() if place is not None}
+    return Activations(**found)
 
 
-def read_parquet_activations(
-    path: Place,
-    *,
-    features: Columns | None = None,
-    logits: Columns | None = None,
-    label: str | None = None,
-) -> Activations:
-    """Read activations from the columns of a Parquet file (extra ``files``).
-
-    Parameters
-    ----------
-    path : str or path-like
-    features, logits : str or sequence of str, default=None
-        Name of one column of lists of equal length, or names of columns with one number per row.
-    label : str, default=None
-        Name of the column of true classes (-1 = OOD or unlabelled).
-
-    Returns
-    -------
-    activations : Activations
-    """
-    package = require("pyarrow.parquet", extra="files", feature="Reading Parquet")
-    named = [*_names(features), *_names(logits), *_names(label)]
-    there = set(package.read_schema(path).names)
-    missing = [name for name in named if name not in there]
-    if missing:
-        raise InvalidInputError(f"{Path(path)} has no column '{missing[0]}': it has {', '.join(sorted(there))}.")
-    table = package.read_table(path, columns=list(dict.fromkeys(named)))
-    return Activations(
-        features=None if features is None else _matrix(table, features, "features"),
-        logits=None if logits is None else _matrix(table, logits, "logits"),
-        labels=None if label is None else _column(table, label),
-    )
+def read_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Read arrays of an npz file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive if name in names}
+            there = ", ".join(archive) or "none"
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidInputError(f"{path} could not be read as plain arrays ({error}).") from None
+    if missing := [name for name in names if name not in arrays]:
+        raise InvalidInputError(f"{path} must hold the array '{missing[0]}', got {there}.")
+    return [arrays[name] for name in names]
 
 
-def _names(columns: Columns | None) -> list[str]:
-    if columns is None:
-        return []
-    return [columns] if isinstance(columns, str) else list(columns)
+def _read_npy(path: Path) -> NDArray[Any]:
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, EOFError) as error:
+        raise InvalidInputError(f"{path} could not be read as a plain array, a .npy file ({error}).") from None
 
 
-def _matrix(table: Any, columns: Columns, part: str) -> NDArray[Any]:
-    """Return a matrix from one column of lists or from several columns of numbers."""
-    if not isinstance(columns, str):
-        if not columns:
-            raise InvalidInputError(f"{part} must name at least one column, got none.")
-        return np.stack([_column(table, name) for name in columns], axis=1)
-    column = table.column(columns).combine_chunks()
-    if not hasattr(column.type, "value_type") or column.null_count:
+def _columns(path: Path, parts: dict[str, Any]) -> dict[str, Any]:
+    """Read a column of lists, or several columns of numbers, for every part; a gap is refused later, as the NaN it becomes."""
+    pandas = require("pandas", extra="files", feature="Reading Parquet")
+    named = [name for part in parts.values() for name in ([part] if isinstance(part, str) else part)]
+    found = {}
+    try:
+        frame = pandas.read_parquet(path, columns=list(dict.fromkeys(named)))
+        for name, part in parts.items():
+            is_lists = isinstance(part, str) and name != "labels"
+            found[name] = np.stack(frame[part]) if is_lists else frame[part].to_numpy()
+    except (KeyError, TypeError, ValueError):
         raise InvalidInputError(
-            f"{part}='{columns}' must be a column of lists without gaps, got {column.type}: name several columns of "
-            "numbers as a list."
-        )
-    flat = column.flatten()
-    width = len(flat) // len(column) if len(column) else 0
-    lengths = set(column.value_lengths().to_pylist()) if hasattr(column, "value_lengths") else {width}
-    if flat.null_count or lengths - {width}:
-        raise InvalidInputError(f"{part}='{columns}' must hold lists of equal length without gaps.")
-    matrix: NDArray[Any] = flat.to_numpy(zero_copy_only=False).reshape(len(column), width)
-    return matrix
-
-
-def _column(table: Any, name: str) -> NDArray[Any]:
-    """Return one column of numbers; a gap is refused as the NaN it becomes."""
-    column: NDArray[Any] = table.column(name).to_numpy()
-    return column
+            f"{path} must have the columns {', '.join(named)}: one of lists of equal length, or several of numbers, for features and for logits."
+        ) from None
+    return found

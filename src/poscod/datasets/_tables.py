@@ -7,6 +7,7 @@ confidence. `label` is -1 on every OOD row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -38,8 +39,12 @@ class ScoreTable:
         Name of the set that each row belongs to.
     group : ndarray of shape (n,), str
         "id", "csid" (ID under covariate shift), or the name of a group of OOD sets such as "near" and "far".
-    path : ndarray of shape (n,), str, default=None
-        Where the input came from, if the file says so.
+
+    Examples
+    --------
+    >>> table = make_part([0, 1], [0.9, 0.2], [0, 1], direction="confidence", dataset="test", group="id")
+    >>> table, table[table.score > -0.5].label
+    (ScoreTable({'test': 2}), array([1]))
     """
 
     pred: NDArray[np.int64]
@@ -48,63 +53,29 @@ class ScoreTable:
     raw_label: NDArray[np.int64]
     dataset: NDArray[np.str_]
     group: NDArray[np.str_]
-    path: NDArray[np.str_] | None = None
 
     def __len__(self) -> int:
         return len(self.score)
 
     def __repr__(self) -> str:
-        sets = {str(name): int((self.dataset == name).sum()) for name in dict.fromkeys(self.dataset.tolist())}
-        return f"ScoreTable({sets})"
+        return f"ScoreTable({dict(Counter(self.dataset.tolist()))})"
 
     def __getitem__(self, rows: Any) -> ScoreTable:
         """Return some rows (a slice, indices or a boolean mask)."""
-        columns: dict[str, Any] = {
-            field.name: None if (value := getattr(self, field.name)) is None else value[rows] for field in fields(self)
-        }
-        return ScoreTable(**columns)
+        return ScoreTable(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     @property
     def is_ood(self) -> NDArray[np.bool_]:
         """Whether each row is OOD, shape (n,)."""
         return np.asarray(~np.isin(self.group, ("id", "csid")))
 
-    def select(self, name: str) -> ScoreTable:
-        """Return the rows of one set or of one group.
 
-        Parameters
-        ----------
-        name : str
-            Name of a set or of a group.
-
-        Returns
-        -------
-        table : ScoreTable
-        """
-        names = dict.fromkeys([*self.group.tolist(), *self.dataset.tolist()])
-        check_choice(name, "name", {key: key for key in names})
-        return self[(self.dataset == name) | (self.group == name)]
-
-
-def make_part(
-    pred: Any,
-    score: Any,
-    label: Any,
-    *,
-    direction: str,
-    dataset: str,
-    group: str,
-    path: Any = None,
-) -> ScoreTable:
+def make_part(pred: Any, score: Any, label: Any, *, direction: str, dataset: str, group: str) -> ScoreTable:
     """Check the arrays of one set and turn its score into an uncertainty."""
     sign = check_choice(direction, "direction", DIRECTIONS)
     values = check_vector(score, f"the score of '{dataset}'")
     n = len(values)
     labels = _whole(label, f"the label of '{dataset}'", n)
-    if path is not None and len(path) != n:
-        raise InvalidInputError(
-            f"the paths of '{dataset}' must have as many rows as its scores ({n}), got {len(path)}."
-        )
     return ScoreTable(
         pred=_whole(pred, f"the prediction of '{dataset}'", n),
         score=sign * values + 0.0,  # + 0.0: no negative zeros
@@ -112,34 +83,18 @@ def make_part(
         raw_label=labels,
         dataset=np.full(n, dataset),
         group=np.full(n, group),
-        path=None if path is None else np.asarray(path, dtype=np.str_),
     )
 
 
 def join(parts: list[ScoreTable]) -> ScoreTable:
     """Put tables one below the other."""
-    columns: dict[str, Any] = {}
-    for field in fields(ScoreTable):
-        values = [getattr(part, field.name) for part in parts]
-        columns[field.name] = None if any(value is None for value in values) else np.concatenate(values)
-    return ScoreTable(**columns)
+    return ScoreTable(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(ScoreTable)))
 
 
-def check_aligned(tables: Mapping[str, ScoreTable], *, same_pred: bool = True) -> None:
-    """Refuse tables whose rows are not the same inputs in the same order.
+def check_aligned(tables: Mapping[str, ScoreTable]) -> None:
+    """Refuse tables of several methods whose rows are not the same inputs in the same order: names of sets and labels betray it.
 
-    Parameters
-    ----------
-    tables : mapping of str to ScoreTable
-        One table per method.
-    same_pred : bool, default=True
-        Whether predictions must agree, too. Methods that change the features (ReAct, ASH) predict anew: compare
-        such tables with False, by labels and paths alone.
-
-    Notes
-    -----
-    Scores of two methods may be joined row by row only if the rows are the same. Dumps written by a shuffling
-    loader are not; labels and predictions betray it.
+    Predictions are not compared: methods that change the features (ReAct, ASH) predict anew.
 
     Examples
     --------
@@ -149,19 +104,14 @@ def check_aligned(tables: Mapping[str, ScoreTable], *, same_pred: bool = True) -
         ...
     poscod.exceptions.InvalidInputError: tables must hold the same rows in the same order, but 'knn' and 'msp' differ in raw_label at row 0 ('test'): 1 and 0.
     """
-    if not tables:
-        raise InvalidInputError("tables must hold at least one table, got none.")
     first_name, first = next(iter(tables.items()))
-    columns = ["dataset", "group", "raw_label", *(["pred"] if same_pred else []), "path"]
     for name, table in tables.items():
         if len(table) != len(first):
             raise InvalidInputError(
                 f"tables must hold the same rows, but '{name}' has {len(table)} and '{first_name}' has {len(first)}."
             )
-        for column in columns:
+        for column in ("dataset", "group", "raw_label"):
             one, two = getattr(table, column), getattr(first, column)
-            if one is None or two is None:
-                continue
             different = np.flatnonzero(one != two)
             if len(different):
                 row = int(different[0])

@@ -30,40 +30,20 @@ STORAGE_DTYPES: dict[str, str] = {
 
 
 class Storage:
-    """The flat data that one or more tensors share.
+    """The flat data that one or more tensors share, zeros until it is filled."""
 
-    Parameters
-    ----------
-    dtype : str
-        numpy dtype of the items.
-    size : int
-        Number of items.
-    raw : bytes, default=None
-        The data; None leaves it to `fill`.
-    """
-
-    def __init__(self, dtype: str, size: int, raw: bytes | None = None) -> None:
+    def __init__(self, dtype: str, size: int) -> None:
         self.array: NDArray[Any] = np.zeros(size, dtype)
-        if raw is not None:
-            self._set(raw)
 
     def __setstate__(self, state: Any) -> None:
         # A pickle that could swap the array would make views of memory that is not its own.
         raise InvalidInputError("the pickle must not change the data of a tensor, but it tries to.")
 
-    def checked(self, dtype: str, size: int) -> Storage:
-        """Return itself, provided that a second reference to it agrees with the first."""
-        if self.array.dtype != np.dtype(dtype) or len(self.array) != size:
-            raise InvalidInputError("the pickle refers to the same tensor data in two different forms.")
-        return self
-
     def fill(self, stream: io.BytesIO) -> None:
         """Read the data in the old form of torch.save: the number of items, then the items."""
         if int.from_bytes(stream.read(8), "little") != len(self.array):
             raise InvalidInputError("the file holds a tensor of another size than announced.")
-        self._set(stream.read(self.array.nbytes))
-
-    def _set(self, raw: bytes) -> None:
+        raw = stream.read(self.array.nbytes)
         if len(raw) != self.array.nbytes:
             raise InvalidInputError(f"the file holds {len(raw)} bytes for a tensor of {self.array.nbytes}.")
         self.array[:] = np.frombuffer(raw, self.array.dtype)
@@ -71,16 +51,9 @@ class Storage:
 
 def rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> NDArray[Any]:
     """Return a tensor as an array."""
-    whole = all(type(n) is int and n >= 0 for part in (shape, strides) if isinstance(part, tuple) for n in part)
-    if (
-        not isinstance(storage, Storage)
-        or type(offset) is not int
-        or offset < 0
-        or not isinstance(shape, tuple)
-        or not isinstance(strides, tuple)
-        or len(shape) != len(strides)
-        or not whole
-    ):
+    tuples = isinstance(shape, tuple) and isinstance(strides, tuple) and len(shape) == len(strides)
+    whole = tuples and all(type(n) is int and n >= 0 for n in (offset, *shape, *strides))
+    if not isinstance(storage, Storage) or not whole:
         raise InvalidInputError("the pickle holds a damaged tensor.")
     flat, count = storage.array, math.prod(shape)
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if count else 0

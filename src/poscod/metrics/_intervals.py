@@ -20,9 +20,8 @@ from sklearn.utils import check_random_state
 
 from poscod._validation import Floats, check_choice, check_count, check_number
 from poscod.exceptions import InvalidInputError, PoscodWarning
-from poscod.metrics import _areas, _points
 from poscod.metrics._counts import Counts, check_sample, rank
-from poscod.metrics._curves import mistakes
+from poscod.metrics._values import METRICS
 
 # More steps would cost more in level than they gain in width.
 _MOST_STEPS = 32
@@ -30,47 +29,6 @@ _MOST_STEPS = 32
 
 class DegenerateIntervalWarning(PoscodWarning):
     """A bootstrap interval has no width."""
-
-
-class Metric(NamedTuple):
-    """One member of `METRICS`.
-
-    Attributes
-    ----------
-    function : callable
-        The public function.
-    of_counts : callable
-        The same metric on `Counts`.
-    inputs : tuple of str
-        Positional arrays of the function, in order.
-    higher_is_better : bool
-    prepare_loss : callable or None
-        What the metric counts instead of the loss itself.
-    """
-
-    function: Callable[..., float]
-    of_counts: Callable[..., float]
-    inputs: tuple[str, ...]
-    higher_is_better: bool
-    prepare_loss: Callable[[Floats], Floats] | None = None
-
-
-_PAIR = ("score_id", "score_ood")
-_SELECTIVE = ("score_id", "loss_id")
-_FULL = ("score_id", "loss_id", "score_ood")
-METRICS: dict[str, Metric] = {
-    "aupr": Metric(_areas.aupr, _areas.aupr_of, _PAIR, True),
-    "augrc": Metric(_areas.augrc, _areas.augrc_of, _SELECTIVE, False),
-    "aurc": Metric(_areas.aurc, _areas.aurc_of, _SELECTIVE, False),
-    "auroc": Metric(_areas.auroc, _areas.auroc_of, _PAIR, True),
-    "ausrt": Metric(_areas.ausrt, _areas.ausrt_of, _FULL, False),
-    "fpr_at_tpr": Metric(_points.fpr_at_tpr, _points.fpr_at_tpr_of, _PAIR, False),
-    "fpr_at_tpr_ood_positive": Metric(
-        _points.fpr_at_tpr_ood_positive, _points.fpr_at_tpr_ood_positive_of, _PAIR, False
-    ),
-    "oscr": Metric(_areas.oscr, _areas.oscr_of, _FULL, True, mistakes),
-    "scod_risk": Metric(_points.scod_risk, _points.scod_risk_of, _FULL, False),
-}
 
 
 class Interval(NamedTuple):

@@ -44,6 +44,7 @@ from poscod.model._rivals import own_rule as own_rule
 from poscod.model._rivals import required_tpr as required_tpr
 from poscod.model._rivals import rule_at as rule_at
 from poscod.model._rivals import rules_of as rules_of
+from poscod.model._rows import LEAST_PROBABILITY as LEAST_PROBABILITY
 from poscod.model._rows import n_rows as n_rows
 from poscod.model._rows import take as take
 from poscod.model._schema import Schema

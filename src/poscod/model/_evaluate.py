@@ -242,7 +242,10 @@ def sample_of(
         prior = None
     elif prior is None:
         prior = estimate_share(groups["id"].log_ratio, groups["unlabeled"].log_ratio, level)
-    delta = model.delta if model.threshold == "guaranteed" else None
+    # Rivals are guaranteed their TPR where the rule is: one that was set for a budget has no TPR to compare by.
+    promise = model.rule_.promise
+    guaranteed = promise is not None and promise.quantity == "tpr" and promise.confidence is not None
+    delta = model.delta / promise.rules if guaranteed else None
     return Sample(model.rule_, model.calibration_, delta, model.ratio_ is not None, groups, loss, prior, level)
 
 

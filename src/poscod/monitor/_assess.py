@@ -45,7 +45,7 @@ def sequential(
         active = bool(capital[-1] >= need)
         last = len(order) if active else int(alarms[-1]) + 1
         begin = likely_begin(table[:last], number[:last])
-        rows = {name: ledger.table(name)[begin:last].sum(axis=0) for name in ("label", "labelled")}
+        rows = {name: ledger.table(name)[begin:last].sum(axis=0) for name in ("label", "labeled")}
         evidence: dict[str, Any] = {
             "log10_evidence": round(float(capital[last - 1]) / math.log(10.0), 3),
             "log10_needed": round(need / math.log(10.0), 3),
@@ -58,7 +58,7 @@ def sequential(
         if code == "PSC001":
             evidence["ood_limit"] = ood_limit
         if code in ("PSC005", "PSC006"):
-            evidence |= {"labelled_id": int(rows["labelled"][:2].sum()), "accepted_id": int(rows["labelled"][0])}
+            evidence |= {"labeled_id": int(rows["labeled"][:2].sum()), "accepted_id": int(rows["labeled"][0])}
             evidence["tpr_promised"] = ledger.reference.tpr_promised
         yield Finding(code, _sentence(code, evidence, active), evidence, active)
 
@@ -72,7 +72,7 @@ def facts(ledger: Ledger, width: Width, max_age: float) -> Iterator[Finding]:
         yield Finding(
             "PSC007",
             f"TPR is between {tpr.low:.3f} and {tpr.high:.3f}, from {reference.n_id} calibration rows: about {need:,} would do. "
-            f"By default they are a quarter of the labelled rows ({4 * need:,}), with a network or a frozen classifier half ({2 * need:,}).",
+            f"By default they are a quarter of the labeled rows ({4 * need:,}), with a network or a frozen classifier half ({2 * need:,}).",
             {"n_id": reference.n_id, "tpr_low": tpr.low, "tpr_high": tpr.high, "rows_needed": need},
         )
     order = ledger.order()
@@ -107,7 +107,7 @@ def facts(ledger: Ledger, width: Width, max_age: float) -> Iterator[Finding]:
 
 def _sentence(code: str, evidence: dict[str, Any], active: bool) -> str:
     share = evidence["accepted"] / max(1, evidence["decisions"])
-    limit, judged, accepted = (evidence.get(name, 0) for name in ("ood_limit", "labelled_id", "accepted_id"))
+    limit, judged, accepted = (evidence.get(name, 0) for name in ("ood_limit", "labeled_id", "accepted_id"))
     promised = "what calibration showed" if evidence.get("tpr_promised") is None else "its promise"
     was, has = ("is", "have") if active else ("was", "had")
     text = {
@@ -115,8 +115,8 @@ def _sentence(code: str, evidence: dict[str, Any], active: bool) -> str:
         "PSC002": f"another share {was} accepted than the inputs' likelihood ratios or the TPR explain",
         "PSC003": f"scores of accepted inputs {has} drifted",
         "PSC004": f"shares of classes among accepted inputs {has} changed",
-        "PSC005": f"TPR {was} below {promised}, on {judged} labelled ID rows",
-        "PSC006": f"selective risk {was} above what calibration showed, on {accepted} accepted labelled ID rows",
+        "PSC005": f"TPR {was} below {promised}, on {judged} labeled ID rows",
+        "PSC006": f"selective risk {was} above what calibration showed, on {accepted} accepted labeled ID rows",
     }[code]
     since, until = (str(evidence[name]).removesuffix("T00:00:00Z") for name in ("since", "until"))
     rows = f"({evidence['decisions']:,} decisions, {100.0 * share:.1f} % accepted)"

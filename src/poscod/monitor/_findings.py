@@ -62,32 +62,32 @@ FINDINGS: dict[str, Definition] = {
     "PSC005": Definition(
         "TPR below what was promised or measured",
         "error",
-        "On labelled ID rows TPR is below what was promised, if anything was, and below what calibration could have missed.",
-        "Calibrate the threshold again on recent labelled rows.",
+        "On labeled ID rows TPR is below what was promised, if anything was, and below what calibration could have missed.",
+        "Calibrate the threshold again on recent labeled rows.",
     ),
     "PSC006": Definition(
         "Selective risk above what calibration showed",
         "error",
-        "The mean loss of accepted labelled ID rows is above the upper confidence bound from the calibration rows.",
-        "Fit or calibrate again on recent labelled rows.",
+        "The mean loss of accepted labeled ID rows is above the upper confidence bound from the calibration rows.",
+        "Fit or calibrate again on recent labeled rows.",
     ),
     "PSC007": Definition(
         "Too few calibration rows",
         "warning",
         "The 95 % interval of TPR is wider than 0.04: no OOD share can be known much better than that.",
-        "Hold out more labelled rows: nothing can be known better than TPR is.",
+        "Hold out more labeled rows: nothing can be known better than TPR is.",
     ),
     "PSC008": Definition(
         "Calibration is old",
         "warning",
         "More days than the largest age lie between the reference's date and the last window.",
-        "Calibrate again on recent labelled rows.",
+        "Calibrate again on recent labeled rows.",
     ),
     "PSC009": Definition(
         "FPR is unknown or too close to TPR",
         "warning",
         "Nothing is known of OOD inputs, so every OOD share is a lower bound; or TPR and FPR do not surely differ by 0.05, so acceptance says little.",
-        "Make the reference with clean OOD rows or fresh unlabelled rows that hold some OOD.",
+        "Make the reference with clean OOD rows or fresh unlabeled rows that hold some OOD.",
     ),
     "PSC010": Definition(
         "Decisions that are not numbers or name unknown classes",
@@ -96,10 +96,10 @@ FINDINGS: dict[str, Definition] = {
         "Check the inputs of these rows, and that the reference belongs to the model that decides.",
     ),
     "PSC011": Definition(
-        "The reference uses the unlabelled rows that fitted the ratio",
+        "The reference uses the unlabeled rows that fitted the ratio",
         "info",
         "OOD shares are then known less well: their intervals are wider than with fresh rows.",
-        "Make the reference with fresh unlabelled rows or clean OOD rows.",
+        "Make the reference with fresh unlabeled rows or clean OOD rows.",
     ),
 }
 """Codes and definitions."""

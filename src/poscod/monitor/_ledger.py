@@ -19,8 +19,8 @@ from poscod.exceptions import InvalidInputError
 from poscod.monitor._partitions import Counts, count, label_codes, rejected
 from poscod.monitor._reference import Reference, read_counts
 
-LABELLED = ("accepted ID", "rejected ID", "accepted OOD", "rejected OOD")
-"""Cells of labelled rows."""
+LABELED = ("accepted ID", "rejected ID", "accepted OOD", "rejected OOD")
+"""Cells of labeled rows."""
 
 
 class Ledger:
@@ -30,7 +30,7 @@ class Ledger:
         self.reference, self.keep, self.cells = reference, keep, reference.cells
         self.loss_values: Floats = np.unique(reference.loss_matrix)
         self.sizes = {name: len(cells) for name, cells in rejected(self.cells).items()}
-        self.sizes |= {"reason": 4, "invalid": 1, "labelled": len(LABELLED), "loss": len(self.loss_values)}
+        self.sizes |= {"reason": 4, "invalid": 1, "labeled": len(LABELED), "loss": len(self.loss_values)}
         self.windows: dict[int, dict[str, Counts]] = {}
         self.total = 0
         self.first: int | None = None
@@ -42,10 +42,8 @@ class Ledger:
         moved = valid & (decisions.accept != (decisions.score <= threshold))
         # A score that was written and read again may have moved across the threshold by a rounding.
         if (moved & ~np.isclose(decisions.score, threshold, rtol=1e-6, atol=0.0)).any():
-            raise InvalidInputError(
-                f"decisions must be made at the reference's threshold ({threshold:g}), got others: make a reference of the model that "
-                "decides."
-            )
+            message = "{parameter} must be made at the reference's threshold ({allowed:g}), got others: make a reference of the model that decides."
+            raise InvalidInputError(message, parameter="decisions", allowed=threshold)
         if moved.any():
             side = np.where(decisions.accept, threshold, np.nextafter(threshold, np.inf))
             decisions = replace(decisions, score=np.where(moved, side, decisions.score))
@@ -57,20 +55,19 @@ class Ledger:
             self._add(i, counts, int(here.sum()))
 
     def add_labels(self, index: NDArray[np.int64], decisions: Decisions, y: NDArray[Any]) -> None:
-        """Count labelled decisions; a label that is not a class marks an OOD row."""
+        """Count labeled decisions; a label that is not a class marks an OOD row."""
         truth, answer = label_codes(y, self.cells.classes), label_codes(decisions.label, self.cells.classes)
         known = truth < len(self.cells.classes)
         if (known & (answer == len(self.cells.classes))).any():
-            raise InvalidInputError(
-                "decisions must name classes of the reference where y does: they are another model's."
-            )
+            message = "{parameter} must name classes of the reference where {y} does: they are another model's."
+            raise InvalidInputError(message, parameter="decisions")
         cell = 2 * ~known + ~decisions.accept.astype(bool)
         for i in np.unique(index).tolist():
             here = index == i
             judged = here & known & decisions.accept
             losses = np.searchsorted(self.loss_values, self.reference.loss_matrix[truth[judged], answer[judged]])
             loss = np.bincount(losses, minlength=len(self.loss_values))
-            self._add(i, {"labelled": np.bincount(cell[here], minlength=len(LABELLED)), "loss": loss}, 0)
+            self._add(i, {"labeled": np.bincount(cell[here], minlength=len(LABELED)), "loss": loss}, 0)
 
     def added(self, *others: Ledger) -> Ledger:
         """Return the sum of ledgers of one reference."""

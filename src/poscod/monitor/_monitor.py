@@ -29,10 +29,11 @@ from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.monitor._times import check_width, window_index, window_start
 from poscod.monitor._watch import Watch, watches
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the format of states; a reader refuses other numbers."""
 Pair = tuple[Interval, Interval]
 """OOD share of a window: the best one, and the one from acceptance alone."""
+_NO_REFERENCE = "{parameter} must be a Reference, got a {got}: see Reference.from_model."
 _PARAMETERS = ("window", "ood_limit", "level", "false_alarm", "max_age", "keep")
 
 
@@ -125,9 +126,7 @@ class Monitor:
         worker: str | None = None,
     ) -> None:
         if not isinstance(reference, Reference):
-            raise InvalidInputError(
-                f"reference must be a Reference, got a {type(reference).__name__}: see Reference.from_model."
-            )
+            raise InvalidInputError(_NO_REFERENCE, parameter="reference", got=type(reference).__name__)
         self.reference, self.window, self.width = reference, window, check_width(window)
         self.ood_limit = check_number(ood_limit, "ood_limit", 0.0, 1.0, closed="left")
         self.level = check_number(level, "level", 0.0, 1.0, closed="neither")
@@ -144,6 +143,7 @@ class Monitor:
         Parameters
         ----------
         decisions : Decisions
+            Of the model that the reference was made of.
         at : moment, or array-like of shape (n,), default=None
             When they were made: numbers (seconds since 1970 where window is a text), datetime64, datetime or ISO text; in any
             order. None is now, or the number of decisions so far where window is a number.
@@ -175,11 +175,13 @@ class Monitor:
         """
         y = np.asarray(y) if hasattr(y, "dtype") else np.asarray(y, dtype=object)
         if y.shape != (len(decisions),):
-            raise InvalidInputError(f"y must hold one label per decision ({len(decisions)}), got shape {y.shape}.")
+            message = "{parameter} must hold one label per decision ({allowed}), got shape {got}."
+            raise InvalidInputError(message, parameter="y", allowed=len(decisions), got=y.shape)
         if (gaps := missing(y)).any():
-            raise InvalidInputError(
-                f"y must hold no gaps, got {y[gaps][0]} at row {int(gaps.argmax())}: leave out rows whose labels have not arrived."
+            message = (
+                "{parameter} must hold no gaps, got {got} at row {row}: leave out rows whose labels have not arrived."
             )
+            raise InvalidInputError(message, parameter="y", got=y[gaps][0], row=int(gaps.argmax()))
         self._ledger.add_labels(window_index(at, len(decisions), self.width), decisions, y)
         return self
 
@@ -270,12 +272,10 @@ class Monitor:
         for other in others:
             if other.reference.fingerprint != self.reference.fingerprint:
                 raise InvalidInputError("Monitors of different references cannot be merged: each model has its own.")
-            for name in _PARAMETERS:
-                if getattr(other, name) != getattr(self, name):
-                    raise InvalidInputError(
-                        f"Monitors must have the same {name} to be merged, got {getattr(self, name)!r} and "
-                        f"{getattr(other, name)!r}."
-                    )
+            for name, value in other._parameters().items():
+                if value != getattr(self, name):
+                    message = "Monitors must have the same {parameter} to be merged, got {allowed!r} and {got!r}."
+                    raise InvalidInputError(message, parameter=name, allowed=getattr(self, name), got=value)
             if twice := sorted(out.workers & other.workers):
                 raise InvalidInputError(
                     f"The worker {twice[0]!r} would be counted twice: merge the latest state of each worker once, from the start."
@@ -306,6 +306,7 @@ class Monitor:
         Parameters
         ----------
         state : dict
+            Of this version.
         reference : Reference
             The one the state was counted with; another is refused.
 

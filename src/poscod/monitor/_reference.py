@@ -3,7 +3,7 @@
 
 Convention: made once from a fitted model and then a file of its own; model and monitor share nothing else. The ID rows are
 rows that nothing was fitted on. The second sample is a mixture with OOD share ``prior``: 1 for clean OOD rows, estimated for
-unlabelled traffic, so one formula serves both.
+unlabeled traffic, so one formula serves both.
 """
 
 from __future__ import annotations
@@ -133,15 +133,14 @@ class Reference:
             )
         fresh, known = ood if ood is not None else unlabeled, rule.decide(rows.known(rule.problem.loss))
         mixed = rule.decide(rows.traffic(rule.problem.loss)) if fresh is None else model.decide(fresh)
-        source = "ood" if ood is not None else "unlabeled" if unlabeled is not None else "fit"
-        source = source if len(mixed) else "none"
+        source = "fit" if fresh is None else "unlabeled" if ood is None else "ood"
         return cls.from_decisions(
             known,
             rows.losses(rule.problem),
             mixed,
             rule=rule,
             prior=_share(model, source, known.log_ratio, mixed.log_ratio, pi),
-            source=source,
+            source=source if len(mixed) else "none",
             classes=rows.classes.tolist(),
             bins=bins,
             created=created,
@@ -226,7 +225,17 @@ class Reference:
         return ScodProblem(loss=self.loss).loss_matrix(len(self.cells.classes))
 
     def rejected(self, partition: str) -> Any:
-        """Return which cells of a partition ("score", "ratio", "risk" or "label") hold rejected rows."""
+        """Return which cells of a partition hold rejected rows.
+
+        Parameters
+        ----------
+        partition : {"score", "ratio", "risk", "label"}
+            What the cells are cells of.
+
+        Returns
+        -------
+        rejected : ndarray of bool
+        """
         return rejected(self.cells)[partition]
 
     def tpr(self, level: float = 0.95) -> Interval:
@@ -235,6 +244,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1), default=0.95
+            Coverage of the interval.
 
         Returns
         -------
@@ -253,6 +263,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1)
+            Coverage of the interval.
 
         Returns
         -------
@@ -274,6 +285,7 @@ class Reference:
         Parameters
         ----------
         level : float in (0, 1), default=0.95
+            Coverage of the interval.
 
         Returns
         -------
@@ -308,6 +320,7 @@ class Reference:
         Parameters
         ----------
         data : dict
+            Of this version.
 
         Returns
         -------
@@ -353,8 +366,8 @@ def read_counts(values: Any, length: int) -> Counts:
 
 def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | None) -> Interval:
     """Return the OOD share of the second sample."""
-    if source in ("ood", "none") or pi is not None:
-        certain = {"ood": 1.0, "none": 0.0}.get(source)
+    if source == "ood" or len(mixed) == 0 or pi is not None:
+        certain = 0.0 if len(mixed) == 0 else 1.0 if source == "ood" else None
         value = check_number(pi, "pi", 0.0, 1.0, closed="right") if certain is None else certain
         return Interval(value, value, value, 0.95)
     if source == "unlabeled":
@@ -369,5 +382,6 @@ def _date(created: Any) -> str:
         text = created if isinstance(created, str) else created.isoformat()
         datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (AttributeError, ValueError):
-        raise InvalidInputError(f"created must be a date such as 2026-01-31, got {created!r}.") from None
+        message = "{parameter} must be a date such as 2026-01-31, got {got!r}."
+        raise InvalidInputError(message, parameter="created", got=created) from None
     return text

@@ -56,10 +56,10 @@ def check_width(window: Any) -> Width:
         return Width(int(match.group(1)) * UNITS[match.group(2)] * _MICRO, True)
     if isinstance(window, (int, float, np.number)) and window is not True and 0.0 < float(window) < float("inf"):
         return Width(float(window), False)
-    raise InvalidInputError(
-        f"window must be a text such as '15min', '1h', '1d' (units {', '.join(UNITS)}) or a positive number in the unit of at, "
-        f"got {window!r}."
+    allowed = (
+        f"a text such as '15min', '1h', '1d' (units {', '.join(UNITS)}) or a positive number in the unit of {{at}}"
     )
+    raise InvalidInputError(f"{{parameter}} must be {allowed}, got {{got!r}}.", parameter="window", got=window)
 
 
 def window_index(at: Any, n: int, width: Width) -> NDArray[np.int64]:
@@ -75,15 +75,18 @@ def window_index(at: Any, n: int, width: Width) -> NDArray[np.int64]:
     if values.ndim == 0:
         return np.repeat(window_index(values[None], 1, width), n)
     if values.ndim != 1 or len(values) != n:
-        raise InvalidInputError(f"at must be one moment or one per decision ({n}), got shape {values.shape}.")
+        message = "{parameter} must be one moment or one per decision ({allowed}), got shape {got}."
+        raise InvalidInputError(message, parameter="at", allowed=n, got=values.shape)
     if width.clock:
         return read_moments(values, width).astype(np.int64) // int(width.size)
     if values.dtype.kind not in "iuf":
-        raise InvalidInputError("at must hold numbers where window is a number: use window='1d' or so for dates.")
+        message = "{parameter} must hold numbers where {window} is a number: for dates it is a text such as 1d."
+        raise InvalidInputError(message, parameter="at")
     with np.errstate(over="ignore"):
         place = np.floor(check_vector(values, "at", allow_inf=False) / width.size)
     if len(place) and np.abs(place).max() > 2**53:
-        raise InvalidInputError("at lies too many windows from zero: check its unit or widen the window.")
+        message = "{parameter} lies too many windows from zero: check its unit or give a wider {window}."
+        raise InvalidInputError(message, parameter="at")
     return place.astype(np.int64)
 
 
@@ -131,7 +134,12 @@ def read_moments(values: NDArray[Any], width: Width, start: int = 0) -> NDArray[
 def _refuse(wrong: NDArray[np.bool_], values: NDArray[Any], start: int, allowed: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
-        raise InvalidInputError(f"at must hold {allowed}, got {values[row]} at row {start + row}.")
+        raise _refusal(allowed, values[row], start + row)
+
+
+def _refusal(allowed: str, got: Any, row: int) -> InvalidInputError:
+    message = "{parameter} must hold {allowed}, got {got} at row {row}."
+    return InvalidInputError(message, parameter="at", allowed=allowed, got=got, row=row)
 
 
 def _moment(value: Any, row: int) -> int:
@@ -144,6 +152,4 @@ def _moment(value: Any, row: int) -> int:
         moment = value if value.tzinfo is not None else value.replace(tzinfo=datetime.timezone.utc)
         return (moment - _EPOCH) // _STEP
     except (AttributeError, TypeError, ValueError, OverflowError):
-        raise InvalidInputError(
-            f"at must hold dates such as 2026-01-31T12:00:00Z, got {value!r} at row {row}: times without a zone are UTC."
-        ) from None
+        raise _refusal("dates such as 2026-01-31T12:00:00Z (UTC where no zone is given)", value, row) from None

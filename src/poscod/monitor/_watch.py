@@ -30,7 +30,7 @@ class Watch(NamedTuple):
     Attributes
     ----------
     payoffs : dict of str to list of ndarray
-        Payoffs by the counts they are applied to: a partition, "labelled" or "loss".
+        Payoffs by the counts they are applied to: a partition, "labeled" or "loss".
     alpha : float
         Capital of 1 / alpha is an alarm.
     """
@@ -50,7 +50,7 @@ def watches(reference: Reference, ood_limit: float, false_alarm: float) -> dict[
         "PSC002": {"ratio": _acceptance(reference, delta)},
         "PSC003": {name: _sets(reference, name, delta / 2.0) for name in ("score", "risk")},
         "PSC004": {"label": _sets(reference, "label", delta)},
-        "PSC005": {"labelled": _tpr(reference, delta)},
+        "PSC005": {"labeled": _tpr(reference, delta)},
         "PSC006": {"loss": _selective_risk(reference, delta)},
     }
     return {code: Watch(payoffs[code], alpha) for code in SEQUENTIAL}
@@ -123,7 +123,7 @@ def _sets(reference: Reference, partition: str, delta: float) -> list[Floats]:
 
 
 def _tpr(reference: Reference, delta: float) -> list[Floats]:
-    """Labelled ID rows rejected, more than promised and more than calibration could have missed."""
+    """Labeled ID rows rejected, more than promised and more than calibration could have missed."""
     low = reference.tpr(1.0 - 2.0 * delta).low
     promised = low if reference.tpr_promised is None else min(reference.tpr_promised, low)
     return [np.array([-(1.0 - promised), promised, 0.0, 0.0])] if promised > 0.0 else []

@@ -62,7 +62,19 @@ class RiskCurveDisplay(Display):
 
     @classmethod
     def from_sample(cls, sample: Sample, *, tpr_min: Any = None) -> RiskCurveDisplay:
-        """Measure at required TPRs (None: 0.1, 0.15, ..., 0.95, 0.975, 0.99), without those that too few rows can promise."""
+        """Measure the model's rule and its rivals at required TPRs.
+
+        Parameters
+        ----------
+        sample : Sample
+            Fresh rows that a model has decided.
+        tpr_min : array-like, default=None
+            Required TPRs; None is 0.1, 0.15, ..., 0.95, 0.975, 0.99. Those that the calibration rows are too few to promise are left out.
+
+        Returns
+        -------
+        display : RiskCurveDisplay
+        """
         targets = _TARGETS if tpr_min is None else np.asarray(tpr_min, dtype=np.float64)
         rows = []
         for name in RULES if sample.has_ratio else ("poscod", "risk"):

@@ -104,7 +104,17 @@ class Display(ABC):
     @classmethod
     @abstractmethod
     def from_sample(cls, sample: Sample) -> Self:
-        """Measure on rows that are decided already."""
+        """Measure on rows that are decided already.
+
+        Parameters
+        ----------
+        sample : Sample
+            Fresh rows that a model has decided.
+
+        Returns
+        -------
+        display : Display
+        """
 
     @abstractmethod
     def _draw(self, ax: Any, **options: Any) -> None:

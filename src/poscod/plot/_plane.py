@@ -56,7 +56,19 @@ class PlaneDisplay(Display):
 
     @classmethod
     def from_sample(cls, sample: Sample, *, max_points: int | None = 4000) -> PlaneDisplay:
-        """Place rows in the plane, at most so many of a group: evenly spaced ones; None keeps all."""
+        """Place rows in the plane.
+
+        Parameters
+        ----------
+        sample : Sample
+            Fresh rows that a model has decided.
+        max_points : int or None, default=4000
+            Largest number of points of a group: evenly spaced rows; None keeps all.
+
+        Returns
+        -------
+        display : PlaneDisplay
+        """
         thinned = {name: rows[thin(len(rows), max_points)] for name, rows in sample.groups.items()}
         risk, log_ratio, accept = (
             np.concatenate([getattr(rows, key) for rows in thinned.values()]) for key in ("risk", "log_ratio", "accept")

@@ -54,12 +54,44 @@ class RejectionDisplay(Display):
     def from_estimator(
         cls, model: Any, X: Any, y: Any, X_ood: Any = None, X_unlabeled: Any = None, **options: Any
     ) -> Self:
-        """Count fresh rows: ID rows by true class, others by the classifier's answer; see `Display.from_estimator`."""
+        """Count fresh rows: ID rows by true class, others by the classifier's answer.
+
+        Parameters
+        ----------
+        model : POSCOD
+            Fitted.
+        X : like the rows given to `POSCOD.fit`
+            Fresh ID rows.
+        y : array-like of shape (n,)
+            Their labels.
+        X_ood : like X, default=None
+            Clean OOD rows.
+        X_unlabeled : like X, default=None
+            Fresh traffic.
+        **options
+            See `Display.from_estimator`.
+
+        Returns
+        -------
+        display : RejectionDisplay
+        """
         return super().from_estimator(model, X, y, X_ood, X_unlabeled, labels=y, **options)
 
     @classmethod
     def from_sample(cls, sample: Sample, *, labels: Any = None) -> Self:
-        """Count rows that are decided already; without labels ID rows are counted by the classifier's answer, too."""
+        """Count rows that are decided already.
+
+        Parameters
+        ----------
+        sample : Sample
+            Fresh rows that a model has decided.
+        labels : array-like of shape (n,), default=None
+            True classes of the ID rows; None counts them by the classifier's answer, too.
+
+        Returns
+        -------
+        display : RejectionDisplay
+        """
         classes, reasons = sample.calibration.classes, np.array(list(REASONS))
         parts = []
         for group, rows in sample.groups.items():

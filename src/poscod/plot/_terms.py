@@ -51,7 +51,19 @@ class ScoreDistributionDisplay(Display):
 
     @classmethod
     def from_sample(cls, sample: Sample, *, n_bins: int = 30) -> ScoreDistributionDisplay:
-        """Count rows in bins of equal width."""
+        """Count rows in bins of equal width.
+
+        Parameters
+        ----------
+        sample : Sample
+            Fresh rows that a model has decided.
+        n_bins : int, default=30
+            Bins of each histogram.
+
+        Returns
+        -------
+        display : ScoreDistributionDisplay
+        """
         groups = sample.groups
         every = {key: np.concatenate([getattr(rows, key) for rows in groups.values()]) for key in SCORES}
         right, window = plane_window(every["risk"], every["log_ratio"])
@@ -102,7 +114,19 @@ class ReliabilityDisplay(Display):
 
     @classmethod
     def from_sample(cls, sample: Sample, *, n_bins: int = 15) -> ReliabilityDisplay:
-        """Check r on the ID rows."""
+        """Check r on the ID rows.
+
+        Parameters
+        ----------
+        sample : Sample
+            Fresh rows that a model has decided.
+        n_bins : int, default=15
+            Bins of predicted risk.
+
+        Returns
+        -------
+        display : ReliabilityDisplay
+        """
         result = reliability(sample.known.risk, sample.loss, n_bins=n_bins, level=sample.level)
         return cls(result.predicted, result.observed, result.low, result.high, result.n)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The likelihood ratio g(x) = p_O(x) / p_I(x), learned from ID rows and an unlabelled mixture.
+"""The likelihood ratio g(x) = p_O(x) / p_I(x), learned from ID rows and an unlabeled mixture.
 
 Every estimator has ``fit(X_id, X_unlabeled)``, ``log_ratio(X)``, ``ratio(X)``, ``ood_prior_`` and ``ood_prior_interval(level)``.
 ID rows must be rows the classifier was not trained on.
@@ -16,7 +16,8 @@ from poscod.ratio._design import scaler_of as scaler_of
 from poscod.ratio._diagnose import FINDINGS as FINDINGS
 from poscod.ratio._diagnose import Diagnosis as Diagnosis
 from poscod.ratio._diagnose import class_mix as class_mix
-from poscod.ratio._diagnose import diagnose, format_diagnosis
+from poscod.ratio._diagnose import diagnose
+from poscod.ratio._diagnose import format_diagnosis as format_diagnosis
 from poscod.ratio._em import EMRatio
 from poscod.ratio._evidence import NEIGHBOURS as NEIGHBOURS
 from poscod.ratio._evidence import TINY as TINY
@@ -24,20 +25,23 @@ from poscod.ratio._evidence import Bank as Bank
 from poscod.ratio._fixed import FixedLinear
 from poscod.ratio._likelihood import Fit as Fit
 from poscod.ratio._likelihood import loss_sums as loss_sums
-from poscod.ratio._likelihood import maximise as maximise
-from poscod.ratio._likelihood import penalised as penalised
 from poscod.ratio._linear import FOLDED_MEAN as FOLDED_MEAN
 from poscod.ratio._linear import Joint as Joint
 from poscod.ratio._linear import LinearRatio as LinearRatio
 from poscod.ratio._linear import information as information
-from poscod.ratio._linear import prior_standard_error as prior_standard_error
-from poscod.ratio._linear import to_ratio as to_ratio
-from poscod.ratio._prior import PRIORS, certified_lower_bound, estimate_prior, rows_to_notice
+from poscod.ratio._prior import PRIORS, estimate_prior
 from poscod.ratio._prior import Acceptance as Acceptance
 from poscod.ratio._prior import acceptance as acceptance
 from poscod.ratio._prior import prior_interval as prior_interval
+from poscod.ratio._prior import rows_to_notice as rows_to_notice
 from poscod.ratio._ratio import LOG_LIMIT as LOG_LIMIT
-from poscod.ratio._ratio import Ratio
+from poscod.ratio._ratio import (
+    ClassPriorShiftWarning,
+    NoOODEvidenceWarning,
+    Ratio,
+    SeenByClassifierWarning,
+    UndeterminedPriorWarning,
+)
 from poscod.ratio._representation import CLIP as CLIP
 from poscod.ratio._representation import Representation as Representation
 from poscod.ratio._rows import as_rows as as_rows
@@ -46,12 +50,6 @@ from poscod.ratio._rows import columns_of as columns_of
 from poscod.ratio._rows import row_hash as row_hash
 from poscod.ratio._standard_sigmoid import StandardSigmoid
 from poscod.ratio._strong_recipe import StrongRatio as StrongRatio
-from poscod.ratio._warnings import (
-    ClassPriorShiftWarning,
-    NoOODEvidenceWarning,
-    SeenByClassifierWarning,
-    UndeterminedPriorWarning,
-)
 
 __all__ = [
     "NNPU",
@@ -66,9 +64,6 @@ __all__ = [
     "SeenByClassifierWarning",
     "StandardSigmoid",
     "UndeterminedPriorWarning",
-    "certified_lower_bound",
     "diagnose",
     "estimate_prior",
-    "format_diagnosis",
-    "rows_to_notice",
 ]

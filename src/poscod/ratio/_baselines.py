@@ -62,7 +62,7 @@ def out_of_sample_prior(data: LinearData, n_folds: int, seed: int) -> tuple[floa
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class NNPU(Ratio):
-    """Non-negative positive-unlabelled learning with a linear model and the logistic loss.
+    """Non-negative positive-unlabeled learning with a linear model and the logistic loss.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class NNPU(Ratio):
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class WOODS(Ratio):
-    """Constrained training on wild data: few unlabelled rows called ID, at most 5 % of ID rows called OOD.
+    """Constrained training on wild data: few unlabeled rows called ID, at most 5 % of ID rows called OOD.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""CorrectedSigmoid: the likelihood ratio g = p_O / p_I from labelled ID rows and an unlabelled mixture.
+"""CorrectedSigmoid: the likelihood ratio g = p_O / p_I from labeled ID rows and an unlabeled mixture.
 
 Convention: ``p(z = I | x) = 1 / (1 + a + exp(u(x)))`` with ``a = pi_U / (1 - pi_U) * (1 - pi)`` and
 ``log g = u + log((1 - pi_U) / (pi_U pi))``: no subtraction, finite for every row (errata 3, 7).
@@ -9,7 +9,7 @@ References
 .. [1] V. Franc, J. Paplham, D. Prusa, "SCOD: From Heuristics to Theory", ECCV 2024, Theorem 4.
 .. [2] K. Jaskie, C. Elkan, A. Spanias, "A Modified Logistic Regression for Positive and Unlabeled Learning", 2019.
 .. [3] P. Teisseyre, J. Mielniczuk, M. Lazecka, "Different Strategies of Fitting Logistic Regression for Positive and
-   Unlabelled Data", ICCS 2020.
+   Unlabeled Data", ICCS 2020.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ from scipy.stats import norm
 
 from poscod._validation import Floats, check_choice, check_number
 from poscod.exceptions import warn_caller
-from poscod.ratio._likelihood import Fit, maximise, penalised
+from poscod.ratio._likelihood import maximise, penalised
 from poscod.ratio._linear import (
     Joint,
-    LinearRatio,
     linear_data,
     prior_standard_error,
     select_l2,
     to_ratio,
     wald_interval,
 )
-from poscod.ratio._ratio import Ratio
+from poscod.ratio._ratio import Ratio, UndeterminedPriorWarning
 from poscod.ratio._rows import Rows, check_foldable, columns_of
 from poscod.ratio._strong_recipe import fit_strong
-from poscod.ratio._warnings import UndeterminedPriorWarning
 
 RECIPES: dict[str, str] = {
     "strong": "prior estimated apart, features plus ID-only evidence, candidates weighed by held-out likelihood",
@@ -62,7 +60,7 @@ class CorrectedSigmoid(Ratio):
         penalty, "cv" chooses by held-out likelihood. The strong recipe always chooses its penalties so.
     ood_prior : float in (0, 1] or None, default=None
         Known share of OOD rows in the mixture; None estimates it.
-    prior : {"mean", "bbe", "lcb_grid", "blanchard", "scott"}, default="mean"
+    prior : {"mean", "bbe", "lcb_grid", "scott"}, default="mean"
         Estimator of the share in the strong recipe (key of `PRIORS`).
     n_folds : int, default=5
         Folds of cross-fitting.
@@ -88,8 +86,8 @@ class CorrectedSigmoid(Ratio):
 
     Notes
     -----
-    The model is ``p(z = I | x) = 1 / (1 + a + exp(u))``, ``u = theta^T [phi; 1]``, z = I for labelled and z = U for unlabelled
-    rows, pi_U the share of unlabelled rows and pi the OOD prior. The likelihood is not convex in (theta, a): a joint
+    The model is ``p(z = I | x) = 1 / (1 + a + exp(u))``, ``u = theta^T [phi; 1]``, z = I for labeled and z = U for unlabeled
+    rows, pi_U the share of unlabeled rows and pi the OOD prior. The likelihood is not convex in (theta, a): a joint
     fit starts from several priors, from small ones upwards, and keeps the best.
 
     Examples
@@ -143,19 +141,12 @@ class CorrectedSigmoid(Ratio):
 
         fit = maximise(evaluate, len(penalty), data.log_odds_u, pi=self.ood_prior, max_iter=self.max_iter)
         error = np.inf if self.ood_prior is not None else prior_standard_error(data.information(fit), data.size)
-        self._keep_paper(fit, to_ratio(fit, data.scaler, data.log_odds_u), l2, error)
+        self.l2_, self.ood_prior_, self._prior_se = float(l2), fit.pi, error
         self.a_ = float(np.exp(data.log_odds_u) * (1.0 - fit.pi))
-        self.columns_, self.n_features_in_ = columns, columns["features"]
-        return self
-
-    def _keep_paper(self, fit: Fit, model: LinearRatio, l2: float, prior_se: float) -> None:
-        """Take over a joint fit and say where it leaves the prior open."""
-        self.l2_ = float(l2)
-        self.ood_prior_ = fit.pi
-        self.model_ = model
+        self.model_ = to_ratio(fit, data.scaler, data.log_odds_u)
         self.gate_open_, self.gate_p_value_, self.candidates_ = True, 0.0, {"paper": 1.0}
-        self._prior_se = prior_se
-        if self.ood_prior is None and (not EDGE < fit.pi < 1.0 - EDGE or prior_se > LOOSE):
+        self.columns_, self.n_features_in_ = columns, columns["features"]
+        if self.ood_prior is None and (not EDGE < fit.pi < 1.0 - EDGE or error > LOOSE):
             warn_caller(
                 UndeterminedPriorWarning(
                     "The joint likelihood does not determine the OOD prior ({ood_prior_} = {got:.2g}) and so not the scale of the ratio: "
@@ -163,6 +154,7 @@ class CorrectedSigmoid(Ratio):
                     got=fit.pi,
                 )
             )
+        return self
 
     def _fit_strong(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
         check_foldable(rows_id, rows_u, self.n_folds, "add rows, or use {recipe}='paper'.")

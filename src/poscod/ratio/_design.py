@@ -109,7 +109,7 @@ class Design:
     Parameters
     ----------
     parts : sequence of tuple of ndarray
-        Row parts (labelled, then unlabelled); each is a tuple of column groups of shapes (n_i, d_j).
+        Row parts (labeled, then unlabeled); each is a tuple of column groups of shapes (n_i, d_j).
     scalers : tuple of Scaler
         One per column group.
     resident : int, default=None

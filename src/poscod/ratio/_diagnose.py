@@ -2,7 +2,7 @@
 """Checks of a fitted ratio without a single OOD label, as a dictionary and as a table for people.
 
 Convention: the rows given are **held out** (not used to fit the ratio). ``rho = p_U / p_I = 1 - pi + pi g``; for the true
-ratio E_U[1 / rho] = 1 and E_ID[g] = 1, and in every bin of rho the share of unlabelled rows is what rho says.
+ratio E_U[1 / rho] = 1 and E_ID[g] = 1, and in every bin of rho the share of unlabeled rows is what rho says.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from scipy.stats import binomtest, chi2_contingency, norm
 from poscod._validation import Floats, check_count, check_number
 from poscod.exceptions import InvalidInputError, warn_caller
 from poscod.metrics import binomial_interval
-from poscod.ratio._ratio import Ratio
+from poscod.ratio._ratio import ClassPriorShiftWarning, Ratio, SeenByClassifierWarning
 from poscod.ratio._rows import Rows, as_rows, columns_of
-from poscod.ratio._warnings import ClassPriorShiftWarning, SeenByClassifierWarning
 from poscod.scores import one_minus_msp
 
 # A class mix that differs by more than this (total variation, confident half) is a shift and not a flicker.
@@ -34,8 +33,8 @@ FINDINGS = {
     "unreliable_bins": "More than three in ten bins of g disagree with what was observed: the shape of g is off, or this "
     "traffic is another mixture than that seen at fit.",
     "few_ood_rows": "By the share seen at fit, fewer than 30 unknown inputs are expected in this traffic: estimates about them are rough.",
-    "seen_by_classifier": "The labelled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
-    "class_prior_shift": "The mix of classes differs between labelled rows and traffic: part of the OOD share may be that.",
+    "seen_by_classifier": "The labeled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
+    "class_prior_shift": "The mix of classes differs between labeled rows and traffic: part of the OOD share may be that.",
 }
 """What each check of `diagnose` means when it fails, in a sentence for people."""
 
@@ -72,7 +71,7 @@ class Diagnosis(TypedDict):
 
 
 def diagnose(ratio: Ratio, X_id: Any, X_unlabeled: Any, *, n_bins: int = 10, level: float = 0.95) -> Diagnosis:
-    """Check a fitted ratio on held-out ID and unlabelled rows.
+    """Check a fitted ratio on held-out ID and unlabeled rows.
 
     Parameters
     ----------
@@ -88,15 +87,15 @@ def diagnose(ratio: Ratio, X_id: Any, X_unlabeled: Any, *, n_bins: int = 10, lev
     Returns
     -------
     diagnosis : dict
-        ``log_loss`` of z (labelled or not) beside that of a constant; ``mean_inverse_rho`` and ``mean_ratio_id`` as (value, standard
+        ``log_loss`` of z (labeled or not) beside that of a constant; ``mean_inverse_rho`` and ``mean_ratio_id`` as (value, standard
         error), both 1 for the true ratio; ``reliability`` bins of p(z = U | x) with intervals; ``expected_ood`` and ``effective_ood``
-        rows in the mixture; ``flips``, the share of unlabelled rows that change between "more likely OOD" and "more likely
+        rows in the mixture; ``flips``, the share of unlabeled rows that change between "more likely OOD" and "more likely
         ID" when the prior moves within its interval; ``findings``, names of checks that failed.
 
     Warns
     -----
     SeenByClassifierWarning
-        Labelled ID rows are predicted far better than the network's own confidence on the traffic allows.
+        Labeled ID rows are predicted far better than the network's own confidence on the traffic allows.
     ClassPriorShiftWarning
         The mix of predicted classes differs between ID rows and traffic where both are confidently ID.
 
@@ -178,7 +177,7 @@ def format_diagnosis(found: Diagnosis) -> str:
     low, high = found["ood_prior_interval"]
     bound, rho, mean_g = found["ood_prior_lower_bound"], found["mean_inverse_rho"], found["mean_ratio_id"]
     rows = [
-        ("rows", f"{found['n_id']} ID, {found['n_unlabeled']} unlabelled"),
+        ("rows", f"{found['n_id']} ID, {found['n_unlabeled']} unlabeled"),
         ("OOD prior", f"{found['ood_prior']:.3f} in [{low:.3f}, {high:.3f}], certified >= {bound:.3f}"),
         ("log-loss of z", f"{found['log_loss']:.4f} (constant {found['log_loss_constant']:.4f})"),
         ("E_U[1 / rho]", f"{rho[0]:.3f} +- {rho[1]:.3f} (should be 1)"),
@@ -280,7 +279,7 @@ class ClassMix(NamedTuple):
     Attributes
     ----------
     known, traffic : ndarray of shape (K,)
-        Of ID rows and of unlabelled rows.
+        Of ID rows and of unlabeled rows.
     shift : float
         Total variation between the two.
     p_value : float

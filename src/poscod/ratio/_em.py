@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """EMRatio: the latent-variable likelihood of the mixture around any classifier that takes sample weights.
 
-Convention: an unlabelled row is OOD with probability ``pi g / (1 - pi + pi g)`` (E-step, from a model that has not seen the
+Convention: an unlabeled row is OOD with probability ``pi g / (1 - pi + pi g)`` (E-step, from a model that has not seen the
 row) and enters the fit twice, as OOD and as ID with those weights (M-step). ``log g = logit q(x) + log((1 - pi_U pi) /
 (pi_U pi))`` with q the classifier's probability of OOD.
 """
@@ -39,7 +39,7 @@ class EMRatio(Ratio):
         Has ``fit(X, y, sample_weight)`` and ``predict_proba``; it is cloned, never changed.
     ood_prior : float in (0, 1) or None, default=None
         Known share of OOD rows in the mixture; None estimates it on out-of-sample scores.
-    prior : {"mean", "bbe", "lcb_grid", "blanchard", "scott"}, default="mean"
+    prior : {"mean", "bbe", "lcb_grid", "scott"}, default="mean"
         Estimator of the share (key of `PRIORS`). It is not part of the likelihood: with a flexible classifier the
         likelihood does not determine it.
     max_iter : int, default=10
@@ -103,24 +103,22 @@ class EMRatio(Ratio):
         odds = table.log_odds_u
         # Start: ID against mixture gives rho = p_U / p_I; g = (rho - (1 - pi)) / pi, cut at a small positive number.
         models, score = self._cross_fit(x, z.astype(np.float64), weight, fold)
-        rho = score - odds
         pi = self.ood_prior
         if pi is None:
-            rule = PRIORS[self.prior]
-            pi = rule(acceptance(rho[~z], rho[z], weight[~z], weight[z]))
-            pi = float(np.clip(pi, 1e-3, 0.999))
-        # In units of u: u = log g + odds + log pi, and e^u = odds * (rho - (1 - pi)).
-        u = odds + np.log(np.maximum(np.exp(np.minimum(rho, 50.0)) - (1.0 - pi), 0.01 * pi))
-        shift = odds + float(np.log(pi))
+            rho = score - odds
+            estimate = PRIORS[self.prior](acceptance(rho[~z], rho[z], weight[~z], weight[z]))
+            pi = float(np.clip(estimate, 1e-3, 0.999))
+        # The stacked sample has OOD mass pi_U pi and ID mass 1 - pi_U pi.
+        mass = pi / (1.0 + np.exp(-odds))
+        self.ood_prior_ = pi
+        self._offsets = (odds, odds + float(np.log(pi)), float(np.log((1.0 - mass) / mass)))
+        u = self._u(score, start=True)
         self.losses_ = [held_out_loss(u, table, pi)]
         kept: tuple[int, list[Any], Floats] = (0, models, u)
         for step in range(1, self.max_iter + 1):
-            log_g = u - shift
-            posterior = np.where(z, expit(log_g + logit(pi)), 0.0)
+            posterior = np.where(z, expit(u - self._offsets[1] + logit(pi)), 0.0)
             models, score = self._cross_fit(x, posterior, weight, fold)
-            # The stacked sample has OOD mass pi_U pi and ID mass 1 - pi_U pi.
-            mass = pi / (1.0 + np.exp(-odds))
-            u = score + float(np.log((1.0 - mass) / mass)) + shift
+            u = self._u(score, start=False)
             self.losses_.append(held_out_loss(u, table, pi))
             if self.losses_[-1] < min(self.losses_[:-1]):
                 kept = (step, models, u)
@@ -129,8 +127,6 @@ class EMRatio(Ratio):
         self.n_iter_, self.models_, u = kept
         self.kappa_, self.shift_ = recalibrate(u, table, pi)
         self._start = self.n_iter_ == 0
-        self._offsets = (odds, shift, float(np.log((1.0 - pi / (1.0 + np.exp(-odds))) / (pi / (1.0 + np.exp(-odds))))))
-        self.ood_prior_ = pi
         u = self.kappa_ * u + self.shift_
         self.acceptance_ = acceptance(u[~z], u[z], weight[~z], weight[z])
 
@@ -151,14 +147,17 @@ class EMRatio(Ratio):
         return models, score
 
     def _log_ratio(self, rows: Rows) -> Floats:
-        odds, shift, constant = self._offsets
         score = np.mean([_logit(model, rows.features) for model in self.models_], axis=0)
-        if self._start:
-            pi = self.ood_prior_
-            u = odds + np.log(np.maximum(np.exp(np.minimum(score - odds, 50.0)) - (1.0 - pi), 0.01 * pi))
-        else:
-            u = score + constant + shift
-        return np.asarray(self.kappa_ * u + self.shift_ - shift)
+        u = self._u(score, start=self._start)
+        return np.asarray(self.kappa_ * u + self.shift_ - self._offsets[1])
+
+    def _u(self, score: Floats, *, start: bool) -> Floats:
+        """Return u = log g + odds + log pi from the logits of a fit, in which e^u = odds * (rho - (1 - pi)) at the start."""
+        odds, shift, constant = self._offsets
+        if not start:
+            return score + constant + shift
+        pi = self.ood_prior_
+        return np.asarray(odds + np.log(np.maximum(np.exp(np.minimum(score - odds, 50.0)) - (1.0 - pi), 0.01 * pi)))
 
 
 def _logit(model: Any, x: NDArray[Any]) -> Floats:

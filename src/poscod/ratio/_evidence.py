@@ -13,28 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod import scores
 from poscod._validation import Floats
 from poscod.ratio._rows import Rows
-from poscod.scores import (
-    entropy_of,
-    free_energy,
-    l1_norms,
-    log_sum_exp,
-    near_square,
-    square_norms,
-    squared_distances,
-    unit_rows,
-    whitening,
-    without_top,
-)
-
-LOGIT_COLUMNS = ("energy", "max_logit", "log_one_minus_msp", "log_entropy", "margin")
-NORM_COLUMNS = ("log_l1_norm", "log_l2_norm")
-BANK_COLUMNS = ("knn", "mahalanobis", "residual", "mahalanobis_predicted", "mahalanobis_global")
-# Two views that fail in different ways, what the head says and where the features lie, weigh the same in the
-# consensus; within the second, the nearest neighbours count twice because they assume no shape.
-HEAD_VIEW = {"energy": 1.0, "max_logit": 1.0, "log_one_minus_msp": 1.0}
-PLACE_VIEW = {"knn": 2.0, "mahalanobis": 1.0, "residual": 1.0}
 
 NEIGHBOURS = 10
 BANK_ROWS = 4000
@@ -46,18 +27,18 @@ TINY = 1e-12
 def logit_evidence(logits: NDArray[Any]) -> Floats:
     """Return energy, max logit, log(1 - MSP), log entropy and margin as uncertainties."""
     z = np.asarray(logits, dtype=np.float64)
-    energy, best, others = free_energy(z), z.max(axis=1), without_top(z)
+    energy, best, others = scores.free_energy(z), z.max(axis=1), scores.without_top(z)
     if z.shape[1] > 1:
-        rest, second = log_sum_exp(others) + energy, others.max(axis=1)
+        rest, second = scores.log_sum_exp(others) + energy, others.max(axis=1)
     else:
         rest, second = np.zeros(len(z)), best
-    log_entropy = np.log(np.maximum(entropy_of(z + energy[:, None]), 1e-26))
+    log_entropy = np.log(np.maximum(scores.entropy_of(z + energy[:, None]), 1e-26))
     return np.stack([energy, -best, np.maximum(rest, -60.0), log_entropy, second - best], axis=1)
 
 
 def norm_evidence(features: NDArray[Any]) -> Floats:
     """Return the logarithms of the L1 and L2 norm; their direction is left to the data."""
-    norms = np.stack([l1_norms(features), np.sqrt(square_norms(features))], axis=1)
+    norms = np.stack([scores.l1_norms(features), np.sqrt(scores.square_norms(features))], axis=1)
     return -np.log(np.maximum(norms, TINY))
 
 
@@ -83,22 +64,22 @@ class Bank:
         x = (np.asarray(rows.features) - self.centre.astype(rows.features.dtype)) * self.scale.astype(
             rows.features.dtype
         )
-        near = self._neighbour_distance(unit_rows(rows.features) if self.unit else x)
+        near = self._neighbour_distance(scores.unit_rows(rows.features) if self.unit else x)
         points = (x @ self.whitening.astype(x.dtype)).astype(np.float64)
-        to_class = np.maximum(squared_distances(points, self.means), TINY)
-        residual = square_norms(x @ self.minor.astype(x.dtype))
+        to_class = np.maximum(scores.squared_distances(points, self.means), TINY)
+        residual = scores.square_norms(x @ self.minor.astype(x.dtype))
         columns = [near, np.log(to_class.min(axis=1)), 0.5 * np.log(np.maximum(residual, TINY))]
         if rows.logits is not None:
             predicted = np.asarray(rows.logits).argmax(axis=1)
-            spread = square_norms(x @ self.whitening_global.astype(x.dtype))
+            spread = scores.square_norms(x @ self.whitening_global.astype(x.dtype))
             columns += [np.log(to_class[np.arange(len(x)), predicted]), np.log(np.maximum(spread, TINY))]
         return np.stack(columns, axis=1)
 
     def _neighbour_distance(self, x: NDArray[Any]) -> Floats:
         """Return the log of the mean squared distance to the nearest rows of the bank."""
-        square = near_square(x, self.neighbours, min(NEIGHBOURS, len(self.neighbours)), np.mean)
+        square = scores.near_square(x, self.neighbours, min(NEIGHBOURS, len(self.neighbours)), np.mean)
         # Float32 products resolve squared distances down to about 1e-6 of the squared norm.
-        return np.log(np.maximum(square, 1e-6 * square_norms(x) + TINY))
+        return np.log(np.maximum(square, 1e-6 * scores.square_norms(x) + TINY))
 
 
 def fit_bank(rows: Rows) -> Bank:
@@ -128,7 +109,7 @@ def fit_bank(rows: Rows) -> Bank:
     minor = vectors[:, : max(1, int(np.searchsorted(share, 0.1)))]
     whitener = _whitening(inside)
     bank_features = np.asarray(rows.features[:BANK_ROWS])
-    neighbours = unit_rows(bank_features) if rows.one_scale else ((bank_features - centre) * scale)
+    neighbours = scores.unit_rows(bank_features) if rows.one_scale else ((bank_features - centre) * scale)
     return Bank(
         np.asarray(neighbours, dtype=rows.features.dtype),
         rows.one_scale,
@@ -149,4 +130,4 @@ def _whitening(x: Floats) -> Floats:
     level = float(np.trace(covariance)) / d
     covariance *= 1.0 - shrink
     covariance[np.diag_indices(d)] += shrink * level + TINY
-    return whitening(covariance)
+    return scores.whitening(covariance)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The corrected-sigmoid likelihood and its maximisation.
 
-Convention: ``u(x) = theta^T phi(x) + b`` is the log-odds of "OOD and unlabelled" against "ID and labelled",
+Convention: ``u(x) = theta^T phi(x) + b`` is the log-odds of "OOD and unlabeled" against "ID and labeled",
 ``p(z = I | x) = 1 / (1 + a + exp(u))`` with ``a = pi_U / (1 - pi_U) * (1 - pi)``; everything is computed in log
 space, and the objective is the weighted mean of the negative log-likelihood plus ``0.5 * sum(l2_j theta_j^2)``.
 """

@@ -101,13 +101,7 @@ class LinearData:
         return np.concatenate(content_folds(hash_id, hash_u, k))
 
     def fit(
-        self,
-        l2: float,
-        *,
-        pi: float | None,
-        weight: Floats | None = None,
-        warm: Fit | None = None,
-        max_iter: int = 300,
+        self, l2: float, *, pi: float | None, weight: Floats | None = None, warm: Fit | None = None, max_iter: int = 300
     ) -> Fit:
         """Fit u with one penalty for all columns, on all rows or with other weights."""
         share = self.weight if weight is None else weight / weight.sum()

@@ -9,7 +9,7 @@ the estimate and the profile likelihood of a log-linear ratio, because each is t
 
 References
 ----------
-.. [1] G. Blanchard, G. Lee, C. Scott, "Semi-Supervised Novelty Detection", JMLR 2010.
+.. [1] G. Blanchard, G. Lee, C. Scott, "Semi-Supervised Novelty Detection", JMLR 2010 (the bound pi >= 1 - A / T).
 .. [2] C. Scott, "A Rate of Convergence for Mixture Proportion Estimation", AISTATS 2015.
 .. [3] S. Garg, Y. Wu, A. Smola, S. Balakrishnan, Z. Lipton, "Mixture Proportion Estimation and PU Learning:
    A Modern Approach", NeurIPS 2021 (best bin estimation, BBE).
@@ -34,9 +34,9 @@ GRID = 400
 
 
 class Acceptance(NamedTuple):
-    """Shares of ID rows (tpr) and of unlabelled rows (accepted) below each threshold (cut), and effective sizes.
+    """Shares of ID rows (tpr) and of unlabeled rows (accepted) below each threshold (cut), and effective sizes.
 
-    ``above`` is the mean score of unlabelled rows beyond the last cut, where no ID row lies.
+    ``above`` is the mean score of unlabeled rows beyond the last cut, where no ID row lies.
     """
 
     tpr: Floats
@@ -111,15 +111,6 @@ def lcb_grid(
     return _clip(estimate[best])
 
 
-def blanchard(curve: Acceptance, *, delta: float = 0.1) -> float:
-    """Return one minus the smallest ratio of an upper bound of A to a lower bound of T, with uniform widths [1]_."""
-    root = np.sqrt(np.log(4.0 / delta) / 2.0)
-    upper = curve.accepted + root * curve.n_unlabeled**-0.5
-    lower = curve.tpr - root * curve.n_id**-0.5
-    safe = lower > 0.0
-    return _clip(1.0 - float(np.min(upper[safe] / lower[safe]))) if safe.any() else 0.0
-
-
 def scott(curve: Acceptance, *, delta: float = 0.1, looks: int = 20) -> float:
     """Return one minus the smallest ratio of Clopper-Pearson bounds over a few thresholds [2]_."""
     place = np.unique([int(np.argmin(np.abs(curve.tpr - t))) for t in np.linspace(1.0 / looks, 1.0, looks)])
@@ -146,7 +137,6 @@ def _clip(value: float) -> float:
 PRIORS: dict[str, Callable[[Acceptance], float]] = {
     "bbe": bbe,
     "lcb_grid": lcb_grid,
-    "blanchard": blanchard,
     "scott": scott,
     "mean": mean_prior,
 }
@@ -160,15 +150,15 @@ def estimate_prior(
     weight_id: Any = None,
     weight_unlabeled: Any = None,
 ) -> float:
-    """Estimate the share of OOD rows in the unlabelled sample.
+    """Estimate the share of OOD rows in the unlabeled sample.
 
     Parameters
     ----------
     score_id, score_unlabeled : array-like of shape (m,) and (n,)
         Out-of-sample uncertainties: higher = less like ID.
-    method : {"mean", "bbe", "lcb_grid", "blanchard", "scott"}, default="mean"
-        Key of `PRIORS`. "blanchard" and "scott" are lower bounds, the others point estimates; "mean" is the mean of
-        "bbe" and "lcb_grid".
+    method : {"mean", "bbe", "lcb_grid", "scott"}, default="mean"
+        Key of `PRIORS`. "scott" is a lower bound, the others are point estimates; "mean" is the mean of "bbe" and
+        "lcb_grid".
     weight_id, weight_unlabeled : array-like, default=None
         Row weights.
 
@@ -194,39 +184,6 @@ def estimate_prior(
     return rule(acceptance(score_id, score_unlabeled, weight_id, weight_unlabeled))
 
 
-def certified_lower_bound(
-    score_id: ArrayLike,
-    score_unlabeled: ArrayLike,
-    *,
-    level: float = 0.95,
-    weight_id: Any = None,
-    weight_unlabeled: Any = None,
-) -> float:
-    """Return a lower bound of the prior that needs no assumption on the OOD data.
-
-    Parameters
-    ----------
-    score_id, score_unlabeled : array-like of shape (m,) and (n,)
-        Out-of-sample uncertainties; any score gives a valid bound, a good one gives a useful one.
-    level : float in (0, 1), default=0.95
-        Probability with which the bound holds.
-    weight_id, weight_unlabeled : array-like, default=None
-        Row weights.
-
-    Returns
-    -------
-    lower : float in [0, 1]
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> certified_lower_bound(np.zeros(500), np.r_[np.zeros(400), np.ones(100)]) > 0.1
-    True
-    """
-    level = check_number(level, "level", 0.0, 1.0, closed="neither")
-    return scott(acceptance(score_id, score_unlabeled, weight_id, weight_unlabeled), delta=1.0 - level)
-
-
 TARGETS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.995)
 MAX_ROWS = 20000
 DRAWS = 200
@@ -241,7 +198,7 @@ def gate_p_value(
     permutations: int = 399,
     seed: int = 0,
 ) -> float:
-    """Test pi = 0 against "unlabelled rows are more unlike ID than ID rows are"."""
+    """Test pi = 0 against "unlabeled rows are more unlike ID than ID rows are"."""
     rng = np.random.default_rng(seed)
     keep = np.arange(len(unlabeled))
     if len(keep) > MAX_ROWS:
@@ -269,7 +226,7 @@ def gate_p_value(
     return float(np.mean(statistic >= statistic[0] - 1e-5))
 
 
-def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: float = 0.95) -> int:
+def rows_to_notice(pi: float, *, power: float = 0.8, delta: float = 0.05, tpr: float = 0.95) -> int:
     """Return the rows per side below which a share pi cannot be told from zero, even if no OOD row is accepted.
 
     Parameters
@@ -278,7 +235,7 @@ def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: f
         Share to detect.
     power : float in (0, 1), default=0.8
         Probability of detection.
-    level : float in (0, 1), default=0.05
+    delta : float in (0, 1), default=0.05
         Probability of a false alarm at pi = 0.
     tpr : float in (0, 1), default=0.95
         Share of ID accepted where the sides are compared.
@@ -289,7 +246,7 @@ def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: f
 
     Notes
     -----
-    ``n = (z_level + z_power)^2 * 2 (1 - tpr) / (tpr pi^2)``; an imperfect score needs ``1 / (1 - FPR/TPR)^2`` times more.
+    ``n = (z_delta + z_power)^2 * 2 (1 - tpr) / (tpr pi^2)``; an imperfect score needs ``1 / (1 - FPR/TPR)^2`` times more.
 
     Examples
     --------
@@ -297,11 +254,11 @@ def rows_to_notice(pi: float, *, power: float = 0.8, level: float = 0.05, tpr: f
     6508
     """
     pi = check_number(pi, "pi", 0.0, 1.0, closed="right")
-    power, level, tpr = (
+    power, delta, tpr = (
         check_number(value, name, 0.0, 1.0, closed="neither")
-        for name, value in (("power", power), ("level", level), ("tpr", tpr))
+        for name, value in (("power", power), ("delta", delta), ("tpr", tpr))
     )
-    z = norm.ppf(1.0 - level) + norm.ppf(power)
+    z = norm.ppf(1.0 - delta) + norm.ppf(power)
     return int(np.ceil(z**2 * 2.0 * (1.0 - tpr) / (tpr * pi**2)))
 
 

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from poscod._validation import Floats, check_choice, check_count, check_number
+from poscod.exceptions import PoscodWarning
 from poscod.ratio._prior import PRIORS, Acceptance, prior_interval, scott
 from poscod.ratio._rows import Rows, as_rows, columns_of, pair_weights
 
@@ -29,8 +30,24 @@ SERIAL_NUMBERS = 2**24
 LOG_LIMIT = 1e6
 
 
+class NoOODEvidenceWarning(PoscodWarning):
+    """The mixture cannot be told from ID data: the ID-only rule is used instead of a fitted ratio."""
+
+
+class UndeterminedPriorWarning(PoscodWarning):
+    """The joint likelihood does not determine the prior: its estimate and the scale of the ratio mean nothing."""
+
+
+class SeenByClassifierWarning(PoscodWarning):
+    """The ID rows look like rows the classifier was trained on: thresholds and ratios fitted there do not hold."""
+
+
+class ClassPriorShiftWarning(PoscodWarning):
+    """The mix of classes differs between ID rows and traffic: part of the estimated OOD share may be that shift."""
+
+
 class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
-    """Estimator of the likelihood ratio g = p_O / p_I from ID rows and an unlabelled mixture.
+    """Estimator of the likelihood ratio g = p_O / p_I from ID rows and an unlabeled mixture.
 
     Attributes
     ----------
@@ -47,12 +64,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
     model_: Any
 
     def fit(
-        self,
-        X_id: Any,
-        X_unlabeled: Any,
-        *,
-        sample_weight_id: Any = None,
-        sample_weight_unlabeled: Any = None,
+        self, X_id: Any, X_unlabeled: Any, *, sample_weight_id: Any = None, sample_weight_unlabeled: Any = None
     ) -> Self:
         """Learn the ratio.
 
@@ -61,9 +73,9 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         X_id : array-like of shape (m, d) or Activations
             ID rows the classifier was **not** trained on. float32 and memory maps are read as they are.
         X_unlabeled : array-like of shape (n, d) or Activations
-            The mixture: unlabelled rows, some of them OOD.
+            The mixture: unlabeled rows, some of them OOD.
         sample_weight_id, sample_weight_unlabeled : array-like, default=None
-            Non-negative row weights. The share of unlabelled weight is pi_U.
+            Non-negative row weights. The share of unlabeled weight is pi_U.
 
         Returns
         -------

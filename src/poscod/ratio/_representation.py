@@ -2,8 +2,8 @@
 """The strong representation: standardised features plus ID-only evidence, every row scored by a bank without it.
 
 Convention: evidence columns are standardised on ID rows and clipped at `CLIP` standard deviations; ``consensus`` is
-one column with mean 0 and variance 1 on ID rows, the evidence two views agree on. Training rows of fold k (labelled and
-unlabelled alike) are scored by the bank fitted on the ID rows of the other folds, new rows by the mean of all banks.
+one column with mean 0 and variance 1 on ID rows, the evidence two views agree on. Training rows of fold k (labeled and
+unlabeled alike) are scored by the bank fitted on the ID rows of the other folds, new rows by the mean of all banks.
 """
 
 from __future__ import annotations
@@ -14,20 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import Floats
-from poscod.ratio._evidence import (
-    BANK_COLUMNS,
-    BANK_ROWS,
-    HEAD_VIEW,
-    LOGIT_COLUMNS,
-    MOMENT_ROWS,
-    NORM_COLUMNS,
-    PLACE_VIEW,
-    Bank,
-    fit_bank,
-    logit_evidence,
-    norm_evidence,
-)
+from poscod.ratio._evidence import BANK_ROWS, MOMENT_ROWS, Bank, fit_bank, logit_evidence, norm_evidence
 from poscod.ratio._rows import Rows
+
+LOGIT_COLUMNS = ("energy", "max_logit", "log_one_minus_msp", "log_entropy", "margin")
+NORM_COLUMNS = ("log_l1_norm", "log_l2_norm")
+BANK_COLUMNS = ("knn", "mahalanobis", "residual", "mahalanobis_predicted", "mahalanobis_global")
+# Two views that fail in different ways, what the head says and where the features lie, weigh the same in the
+# consensus; within the second, the nearest neighbours count twice because they assume no shape.
+HEAD_VIEW = {"energy": 1.0, "max_logit": 1.0, "log_one_minus_msp": 1.0}
+PLACE_VIEW = {"knn": 2.0, "mahalanobis": 1.0, "residual": 1.0}
 
 CLIP = 8.0
 BLOCK = 32768
@@ -52,9 +48,7 @@ class Representation:
         self, rows_id: Rows, order: NDArray[Any], fold_id: NDArray[Any], n_folds: int, weight_id: Floats
     ) -> None:
         self.n_folds = n_folds
-        self.names = (
-            (*LOGIT_COLUMNS, *NORM_COLUMNS, *BANK_COLUMNS) if rows_id.network else BANK_COLUMNS[: _table_columns()]
-        )
+        self.names = (*LOGIT_COLUMNS, *NORM_COLUMNS, *BANK_COLUMNS) if rows_id.network else BANK_COLUMNS[:3]
         keep = order[weight_id[order] > 0.0]
         self.banks: list[Bank] = []
         for k in range(n_folds):
@@ -116,8 +110,3 @@ def _moments(values: Floats, weight: Floats) -> tuple[float, float]:
     mean = float(weight @ values)
     scale = float(np.sqrt(float(weight @ (values - mean) ** 2)))
     return mean, scale if scale > 1e-9 else np.inf
-
-
-def _table_columns() -> int:
-    """Columns of a bank without logits: neighbours, distance to the mean, residual."""
-    return 3

@@ -157,7 +157,7 @@ def number_copies(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def content_folds(hash_id: NDArray[Any], hash_u: NDArray[Any], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Assign rows of both sides to k folds of nearly equal size, equal rows to the same fold."""
     rank_id = np.unique(hash_id, return_inverse=True)
-    # Unlabelled rows equal to an ID row follow it; the others are dealt out by their own rank.
+    # Unlabeled rows equal to an ID row follow it; the others are dealt out by their own rank.
     unique_u, inverse_u = np.unique(hash_u, return_inverse=True)
     place = np.searchsorted(rank_id[0], unique_u)
     known = (place < len(rank_id[0])) & (rank_id[0][np.minimum(place, len(rank_id[0]) - 1)] == unique_u)

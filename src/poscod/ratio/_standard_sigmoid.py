@@ -35,7 +35,7 @@ class StandardSigmoid(Ratio):
     Attributes
     ----------
     ood_prior_ : float
-        Always 1: every unlabelled row counts as OOD.
+        Always 1: every unlabeled row counts as OOD.
     l2_ : float
         The penalty used.
 

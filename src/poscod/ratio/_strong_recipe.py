@@ -21,9 +21,9 @@ from poscod.ratio._crossfit import CrossFit, Table, cross_fit, recalibrate, star
 from poscod.ratio._design import Design, Scaler, fit_scaler
 from poscod.ratio._likelihood import Fit, fit_likelihood
 from poscod.ratio._prior import PRIORS, Acceptance, acceptance, gate_p_value, rows_to_notice
+from poscod.ratio._ratio import NoOODEvidenceWarning
 from poscod.ratio._representation import Representation
 from poscod.ratio._rows import Rows, content_folds, number_copies, row_hash
-from poscod.ratio._warnings import NoOODEvidenceWarning
 
 # Effect size of the ID-only start: a shift of 1.5 standard deviations of the consensus, AUROC .86 for a normal score.
 TILT = 1.5

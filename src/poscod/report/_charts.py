@@ -129,7 +129,7 @@ def plane_chart(summary: dict[str, Any]) -> dict[str, Any]:
     plane, points = summary["plane"], summary["plane"]["points"]
     chart = frame((0.0, plane["right"]), tuple(plane["window"]), ("conditional risk r", "log g"))
     across, up = chart["axes"]
-    # Unlabelled rows are the background; of the others the rarer ones lie on top.
+    # Unlabeled rows are the background; of the others the rarer ones lie on top.
     order = sorted(GROUP_NAMES, key=lambda name: (name != "unlabeled", -points["group"].count(name)))
     rows = list(zip(*(points[key] for key in ("group", "accept", "risk", "log_ratio")), strict=True))
     for name in order:

@@ -132,16 +132,16 @@ def summarise(
     check_count(n_examples, "n_examples", 0)
     check_count(max_columns, "max_columns", 0)
     tables = {"id": X, "ood": X_ood, "unlabeled": X_unlabeled}
-    for name, rows in tables.items():
+    for name, rows in zip(("X", "X_ood", "X_unlabeled"), tables.values(), strict=True):
         if rows is not None and n_rows(rows) == 0:
-            raise InvalidInputError(
-                f"The {name} rows must hold at least one row, got none: leave the table out instead."
-            )
+            message = "{parameter} must hold at least one row, got none: leave the rows out instead."
+            raise InvalidInputError(message, parameter=name)
     sample = read_sample(model, X, y, X_ood, X_unlabeled, pi=pi, level=level)
     classes = model.scorer_.classes.tolist()
     labels = [str(c) for c in (classes if class_names is None else class_names)]
     if len(labels) != len(classes):
-        raise InvalidInputError(f"class_names must name {len(classes)} classes, got {len(labels)}.")
+        message = "{parameter} must name {allowed} classes, got {got}."
+        raise InvalidInputError(message, parameter="class_names", allowed=len(classes), got=len(labels))
     measured = measure_own(sample)
     shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
     summary = {

@@ -2,13 +2,12 @@
 """How wrong is the classifier here? The Bayes answer, its conditional risk r(x), and whether r is calibrated."""
 
 from poscod.risk._bayes import bayes_decision, bayes_decision_from_logits, expected_loss
-from poscod.risk._reliability import Reliability as Reliability
 from poscod.risk._reliability import reliability
-from poscod.risk._temperature import TemperatureScaling, TemperatureWarning
+from poscod.risk._temperature import TemperatureScaling
+from poscod.risk._temperature import TemperatureWarning as TemperatureWarning
 
 __all__ = [
     "TemperatureScaling",
-    "TemperatureWarning",
     "bayes_decision",
     "bayes_decision_from_logits",
     "expected_loss",

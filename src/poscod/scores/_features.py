@@ -8,9 +8,10 @@ distances as minus a confidence.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigh, pinv
 
 from poscod._validation import Floats, check_count
@@ -52,7 +53,6 @@ class L1Norm(Score):
 
     name = "l1_norm"
     needs = ("features",)
-    citation = "Huang et al., NeurIPS 2021"
 
     def _score(self, block: Activations) -> Floats:
         return -l1_norms(block.features)
@@ -79,7 +79,6 @@ class L2Norm(Score):
 
     name = "l2_norm"
     needs = ("features",)
-    citation = "Vaze et al., ICLR 2022"
 
     def _score(self, block: Activations) -> Floats:
         return -np.sqrt(square_norms(block.features))
@@ -109,7 +108,6 @@ class GradNorm(Score):
 
     name = "gradnorm"
     needs = ("features", "logits")
-    citation = "Huang et al., NeurIPS 2021"
 
     def _score(self, block: Activations) -> Floats:
         probability = np.exp(split_softmax(block.logits).log_p)
@@ -147,7 +145,6 @@ class Mahalanobis(Score):
 
     name = "mahalanobis"
     needs = fit_needs = ("features",)
-    citation = "Lee et al., NeurIPS 2018"
 
     def _fit(self, activations: Activations) -> None:
         self.means_, self.whitening_ = tied_gaussians(activations, self.name)
@@ -191,7 +188,6 @@ class RelativeMahalanobis(Score):
 
     name = "relative_mahalanobis"
     needs = fit_needs = ("features",)
-    citation = "Ren et al., arXiv:2106.09022"
 
     def _fit(self, activations: Activations) -> None:
         self.means_, self.whitening_ = tied_gaussians(activations, self.name)
@@ -217,9 +213,39 @@ def nearest_class_distance(block: Activations, means: Floats, whitener: Floats) 
     return np.asarray(np.maximum(squared_distances(points, (means - centre) @ whitener).min(axis=1), 0.0))
 
 
-@final
 @dataclass(eq=False, repr=False, kw_only=True)
-class Residual(Score):
+class _Subspace(Score):
+    """A score of the part of the features that lies outside the principal subspace of ID features."""
+
+    dim: int | None = None
+
+    def _check_parameters(self) -> None:
+        if self.dim is not None:
+            check_count(self.dim, "dim")
+
+    def _fit(self, activations: Activations) -> None:
+        d = activations.n_features
+        dim = published_dim(d) if self.dim is None else self.dim
+        if dim >= d:
+            raise InvalidInputError(f"dim must be below the number of features ({d}), got {dim}.")
+        weight, bias = (np.asarray(part, dtype=np.float64) for part in (activations.weight, activations.bias))
+        self.origin_: Floats = -np.asarray(pinv(weight), dtype=np.float64) @ bias
+        _, vectors = eigh(covariance(activations.features, self.origin_))  # eigenvalues in increasing order
+        self.directions_ = np.ascontiguousarray(vectors[:, : d - dim])
+
+    def _outside(self, features: NDArray[Any]) -> Floats:
+        """Return the length of the features along the left-over directions."""
+        centred = np.asarray(features, dtype=np.float64) - self.origin_
+        return np.asarray(np.sqrt(square_norms(centred @ self.directions_)))
+
+
+def published_dim(n_features: int) -> int:
+    """Return the dimension of the principal subspace by the rule of the authors of ViM, extended to small layers."""
+    return 1000 if n_features >= 2048 else 512 if n_features >= 768 else n_features // 2
+
+
+@final
+class Residual(_Subspace):
     """Norm of the features outside the principal subspace of ID data.
 
     Parameters
@@ -256,23 +282,13 @@ class Residual(Score):
     name = "residual"
     needs = ("features",)
     fit_needs = ("features", "weight", "bias")
-    citation = "Wang et al., CVPR 2022"
-    dim: int | None = None
-
-    def _check_parameters(self) -> None:
-        if self.dim is not None:
-            check_count(self.dim, "dim")
-
-    def _fit(self, activations: Activations) -> None:
-        self.origin_, self.directions_ = residual_space(activations, self.dim)
 
     def _score(self, block: Activations) -> Floats:
-        return residual_norm(np.asarray(block.features, dtype=np.float64), self.origin_, self.directions_)
+        return self._outside(block.features)
 
 
 @final
-@dataclass(eq=False, repr=False, kw_only=True)
-class ViM(Score):
+class ViM(_Subspace):
     """Virtual-logit matching.
 
     Parameters
@@ -312,48 +328,19 @@ class ViM(Score):
     name = "vim"
     needs = ("features", "logits")
     fit_needs = ("features", "logits", "weight", "bias")
-    citation = "Wang et al., CVPR 2022"
-    dim: int | None = None
-
-    def _check_parameters(self) -> None:
-        if self.dim is not None:
-            check_count(self.dim, "dim")
 
     def _fit(self, activations: Activations) -> None:
-        self.origin_, self.directions_ = residual_space(activations, self.dim)
-        parts = [residual_norm(x, self.origin_, self.directions_).sum() for _, x in blocks(activations.features)]
-        if sum(parts) == 0.0:
+        super()._fit(activations)
+        total = sum(float(self._outside(block).sum()) for _, block in blocks(activations.features))
+        if total == 0.0:
             raise InvalidInputError(
                 "Fitting the score 'vim' needs ID features with a part outside the principal subspace, got none: "
                 "lower dim."
             )
-        self.scale_ = float(activations.logits.max(axis=1).sum(dtype=np.float64) / sum(parts))
+        self.scale_ = float(activations.logits.max(axis=1).sum(dtype=np.float64)) / total
 
     def _score(self, block: Activations) -> Floats:
-        features = np.asarray(block.features, dtype=np.float64)
-        return self.scale_ * residual_norm(features, self.origin_, self.directions_) + free_energy(block.logits)
-
-
-def published_dim(n_features: int) -> int:
-    """Return the dimension of the principal subspace by the rule of the authors of ViM, extended to small layers."""
-    return 1000 if n_features >= 2048 else 512 if n_features >= 768 else n_features // 2
-
-
-def residual_space(activations: Activations, dim: int | None) -> tuple[Floats, Floats]:
-    """Return the point where the last layer gives zero logits and the directions that ID features hardly use, as columns."""
-    d = activations.n_features
-    dim = published_dim(d) if dim is None else dim
-    if dim >= d:
-        raise InvalidInputError(f"dim must be below the number of features ({d}), got {dim}.")
-    weight = np.asarray(activations.weight, dtype=np.float64)
-    origin: Floats = -np.asarray(pinv(weight), dtype=np.float64) @ np.asarray(activations.bias, dtype=np.float64)
-    _, vectors = eigh(covariance(activations.features, origin))  # eigenvalues in increasing order
-    return origin, np.ascontiguousarray(vectors[:, : d - dim])
-
-
-def residual_norm(features: Floats, origin: Floats, directions: Floats) -> Floats:
-    """Return the length of the features along the left-over directions."""
-    return np.asarray(np.sqrt(square_norms((features - origin) @ directions)))
+        return self.scale_ * self._outside(block.features) + free_energy(block.logits)
 
 
 @final
@@ -385,7 +372,6 @@ class SHE(Score):
 
     name = "she"
     needs = fit_needs = ("features", "logits")
-    citation = "Zhang et al., ICLR 2023"
 
     def _fit(self, activations: Activations) -> None:
         classes = classes_of(activations, f"Fitting the score '{self.name}'")
@@ -437,7 +423,6 @@ class FDBD(Score):
     name = "fdbd"
     needs = ("features", "logits")
     fit_needs = ("features", "logits", "weight")
-    citation = "Liu & Qin, ICML 2024"
 
     def _fit(self, activations: Activations) -> None:
         weight = np.asarray(activations.weight, dtype=np.float64)

@@ -46,7 +46,6 @@ class MSP(Score):
 
     name = "msp"
     needs = ("logits",)
-    citation = "Hendrycks & Gimpel, ICLR 2017"
 
     def _score(self, block: Activations) -> Floats:
         return one_minus_top(block.logits)
@@ -104,7 +103,6 @@ class MLS(Score):
 
     name = "mls"
     needs = ("logits",)
-    citation = "Hendrycks et al., ICML 2022"
 
     def _score(self, block: Activations) -> Floats:
         return np.asarray(-block.logits.max(axis=1), dtype=np.float64)
@@ -136,7 +134,6 @@ class Energy(Score):
 
     name = "ebo"
     needs = ("logits",)
-    citation = "Liu et al., NeurIPS 2020"
     temperature: float = 1.0
 
     def _check_parameters(self) -> None:
@@ -174,7 +171,6 @@ class ODIN(Score):
 
     name = "odin"
     needs = ("logits",)
-    citation = "Liang et al., ICLR 2018"
     temperature: float = 1000.0
 
     def _check_parameters(self) -> None:
@@ -207,7 +203,6 @@ class Entropy(Score):
 
     name = "entropy"
     needs = ("logits",)
-    citation = "Shannon 1948; Lakshminarayanan et al., NeurIPS 2017"
 
     def _score(self, block: Activations) -> Floats:
         return entropy_of(split_softmax(block.logits).log_p)
@@ -236,7 +231,6 @@ class Doctor(Score):
 
     name = "doctor"
     needs = ("logits",)
-    citation = "Granese et al., NeurIPS 2021"
 
     def _score(self, block: Activations) -> Floats:
         softmax = split_softmax(block.logits)
@@ -276,7 +270,6 @@ class GEN(Score):
 
     name = "gen"
     needs = ("logits",)
-    citation = "Liu et al., CVPR 2023"
     gamma: float = 0.1
     n_largest: int = 100
 
@@ -323,7 +316,6 @@ class KLMatching(Score):
 
     name = "kl_matching"
     needs = fit_needs = ("logits",)
-    citation = "Hendrycks et al., ICML 2022"
 
     def _fit(self, activations: Activations) -> None:
         n_classes = activations.n_classes
@@ -365,7 +357,6 @@ class Margin(Score):
 
     name = "margin"
     needs = ("logits",)
-    citation = "Scheffer et al., IDA 2001"
 
     def _score(self, block: Activations) -> Floats:
         if block.n_classes < 2:

@@ -73,7 +73,7 @@ def classes_of(activations: Activations, caller: str) -> NDArray[np.int64]:
         if len(labels) and labels.min() < 0:
             row = int(np.argmin(labels))
             raise InvalidInputError(
-                f"{caller} needs ID rows with a class each, got label -1 at row {row}: drop OOD and unlabelled rows."
+                f"{caller} needs ID rows with a class each, got label -1 at row {row}: drop OOD and unlabeled rows."
             )
         return labels
     if activations.logits is None:

@@ -7,7 +7,6 @@ around here. Products are taken in the dtype of the bank; what is returned is fl
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,8 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._optional import require
-from poscod._validation import Floats, check_choice, check_count
+from poscod._validation import Floats, check_count
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
 from poscod.scores._moments import blocks, square_norms
@@ -25,14 +23,7 @@ from poscod.scores._softmax import free_energy
 
 QUERY_ROWS = 1024
 BANK_ROWS = 8192
-GROUPS = 16
 TINY = 1e-12
-
-BACKENDS: dict[str, str] = {
-    "auto": "faiss when it is installed and the bank is float32, otherwise blas",
-    "blas": "blocked matrix products of numpy",
-    "faiss": "exact search of faiss in float32",
-}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -41,14 +32,12 @@ class _Neighbours(Score):
 
     k: int = 50
     bank_size: int | None = None
-    backend: str = "auto"
     random_state: Any = 0
 
     def _check_parameters(self) -> None:
         check_count(self.k, "k")
         if self.bank_size is not None:
             check_count(self.bank_size, "bank_size")
-        check_choice(self.backend, "backend", BACKENDS)
 
     def _fit(self, activations: Activations) -> None:
         n, kept = len(activations), activations
@@ -72,17 +61,6 @@ class _Neighbours(Score):
         self._check_enough(len(self.bank_))  # k may have been changed since fit
         return unit_rows(block.features)
 
-    def _by_faiss(self, queries: NDArray[Any], *, inner: bool) -> Floats | None:
-        """Return the k largest inner products or smallest squared distances; None where numpy is to search."""
-        if self.backend == "blas" or (self.backend == "auto" and self.bank_.dtype != np.float32):
-            return None
-        if self.backend == "auto" and importlib.util.find_spec("faiss") is None:
-            return None
-        faiss = require("faiss", extra="faiss", feature="backend='faiss'")
-        sides = [np.ascontiguousarray(rows, dtype=np.float32) for rows in (queries, self.bank_)]
-        found, _ = faiss.knn(*sides, self.k, metric=faiss.METRIC_INNER_PRODUCT if inner else faiss.METRIC_L2)
-        return np.asarray(found, dtype=np.float64)
-
 
 @final
 class KNN(_Neighbours):
@@ -94,9 +72,6 @@ class KNN(_Neighbours):
         Number of neighbours.
     bank_size : int, default=None
         ID rows kept, drawn without replacement; None keeps all.
-    backend : {"auto", "blas", "faiss"}, default="auto"
-        "blas" uses blocked matrix products, "faiss" an exact search in float32 (extra ``faiss``), "auto" the
-        latter when it is installed and the bank is float32.
     random_state : int, Generator or None, default=0
         Seed of the draw.
 
@@ -123,12 +98,9 @@ class KNN(_Neighbours):
 
     name = "knn"
     needs = fit_needs = ("features",)
-    citation = "Sun et al., ICML 2022"
 
     def _score(self, block: Activations) -> Floats:
-        queries = self._queries(block)
-        found = self._by_faiss(queries, inner=False)
-        square = near_square(queries, self.bank_, self.k, np.min) if found is None else found.max(axis=1)
+        square = near_square(self._queries(block), self.bank_, self.k, np.min)
         return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
 
@@ -143,9 +115,6 @@ class NNGuide(_Neighbours):
         Number of neighbours.
     bank_size : int, default=None
         ID rows kept, drawn without replacement; None keeps all (the authors keep 1 % of ImageNet).
-    backend : {"auto", "blas", "faiss"}, default="auto"
-        "blas" uses blocked matrix products, "faiss" an exact search in float32 (extra ``faiss``), "auto" the
-        latter when it is installed and the bank is float32.
     random_state : int, Generator or None, default=0
         Seed of the draw.
 
@@ -174,7 +143,6 @@ class NNGuide(_Neighbours):
 
     name = "nnguide"
     needs = fit_needs = ("features", "logits")
-    citation = "Park et al., ICCV 2023"
     k: int = 10
 
     def _bank(self, kept: Activations) -> NDArray[Any]:
@@ -184,11 +152,9 @@ class NNGuide(_Neighbours):
         return bank
 
     def _score(self, block: Activations) -> Floats:
-        queries = self._queries(block)
-        found = self._by_faiss(queries, inner=True)
-        if found is None:
-            found = largest_products(queries, self.bank_, self.k, np.zeros(len(self.bank_), self.bank_.dtype))
-        return np.asarray(free_energy(block.logits) * found.mean(axis=1))
+        penalty = np.zeros(len(self.bank_), self.bank_.dtype)
+        guidance = largest_products(self._queries(block), self.bank_, self.k, penalty).mean(axis=1)
+        return np.asarray(free_energy(block.logits) * guidance)
 
 
 def unit_rows(features: NDArray[Any]) -> NDArray[Any]:
@@ -216,41 +182,7 @@ def largest_products(queries: NDArray[Any], bank: NDArray[Any], k: int, penalty:
         for left in range(0, len(bank), BANK_ROWS):
             tile = rows @ bank[left : left + BANK_ROWS].T
             tile -= penalty[left : left + BANK_ROWS]
-            best = _merge(best, tile, k)
+            found = np.concatenate([best, tile], axis=1)
+            best = np.partition(found, found.shape[1] - k, axis=1)[:, -k:] if found.shape[1] > k else found
         out[start : start + QUERY_ROWS] = best
     return out
-
-
-def _merge(best: NDArray[Any], tile: NDArray[Any], k: int) -> NDArray[Any]:
-    """Return the k largest of each row of `best` and `tile` together (all of them while there are fewer)."""
-    if best.shape[1] == k:
-        level = best.min(axis=1)
-        found = tile > level[:, None]  # an equal value would replace an equal value
-    elif tile.shape[1] // GROUPS >= k:
-        # The k-th largest of group maxima is a level that at least k entries reach and few others do: one cheap
-        # pass replaces a partial sort of the whole tile.
-        width = tile.shape[1] // GROUPS
-        peaks = tile[:, : GROUPS * width].reshape(len(tile), GROUPS, width).max(axis=1)
-        found = tile >= np.partition(peaks, width - k, axis=1)[:, width - k, None]
-    else:
-        return _keep_largest(np.concatenate([best, tile], axis=1), k)
-    return _keep_largest(np.concatenate([best, _compact(tile, found)], axis=1), k)
-
-
-def _compact(tile: NDArray[Any], found: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return the marked entries of each row, shifted to the left and padded with -inf."""
-    place = np.flatnonzero(found)
-    row = place // tile.shape[1]
-    counts = np.bincount(row, minlength=len(tile))
-    column = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-    packed = np.full((len(tile), int(counts.max(initial=0))), -np.inf, dtype=tile.dtype)
-    packed[row, column] = tile.reshape(-1)[place]
-    return packed
-
-
-def _keep_largest(values: NDArray[Any], k: int) -> NDArray[Any]:
-    """Return the k largest entries of each row, or all when there are no more."""
-    if values.shape[1] <= k:
-        return values
-    values.partition(values.shape[1] - k, axis=1)
-    return values[:, -k:]

@@ -36,14 +36,11 @@ class Score(BaseEstimator, ABC):  # type: ignore[misc]
         Parts of the activations that a call reads.
     fit_needs : tuple of str
         Parts of the ID activations that `fit` reads; empty where there is nothing to learn.
-    citation : str
-        The paper that proposed the score.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     fit_needs: ClassVar[tuple[str, ...]] = ()
-    citation: ClassVar[str]
 
     @property
     def needs_fit(self) -> bool:

@@ -69,7 +69,6 @@ class AshP(_Shaping):
     """
 
     name = "ash_p"
-    citation = "Djurisic et al., ICLR 2023"
 
     def _shape(self, features: Floats, mask: NDArray[np.bool_], kept: int) -> Floats:
         return np.where(mask, features, 0.0)
@@ -103,7 +102,6 @@ class AshB(_Shaping):
     """
 
     name = "ash_b"
-    citation = "Djurisic et al., ICLR 2023"
 
     def _shape(self, features: Floats, mask: NDArray[np.bool_], kept: int) -> Floats:
         return np.where(mask, features.sum(axis=1, keepdims=True) / kept, 0.0)
@@ -138,7 +136,6 @@ class AshS(_Shaping):
     """
 
     name = "ash_s"
-    citation = "Djurisic et al., ICLR 2023"
     percentile: float = 90.0
 
     def _shape(self, features: Floats, mask: NDArray[np.bool_], kept: int) -> Floats:
@@ -174,7 +171,6 @@ class Scale(_Shaping):
     """
 
     name = "scale"
-    citation = "Xu et al., ICLR 2024"
     percentile: float = 85.0
 
     def _shape(self, features: Floats, mask: NDArray[np.bool_], kept: int) -> Floats:
@@ -220,7 +216,6 @@ class ReAct(Score):
     name = "react"
     needs = ("features",)
     fit_needs = ("features", "weight", "bias")
-    citation = "Sun et al., NeurIPS 2021"
     percentile: float = 90.0
 
     def _check_parameters(self) -> None:
@@ -274,7 +269,6 @@ class DICE(Score):
     name = "dice"
     needs = ("features",)
     fit_needs = ("features", "weight", "bias")
-    citation = "Sun & Li, ECCV 2022"
     sparsity: float = 90.0
 
     def _check_parameters(self) -> None:

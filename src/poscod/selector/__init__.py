@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The decision: lambda and tau, what they promise on fresh data, and how the rule is judged without OOD labels.
+"""The decision: lambda, what it promises on fresh data, and how a rule is judged without OOD labels.
 
-`_threshold` reaches a share on a sample and `_solve` solves every problem of the family with it; `_guarantee`, `_risk_bound` and `_risk_control` promise a rate with a stated
-probability; `_unlabeled` and `_unlabeled_curve` estimate FPR and SCOD risk from a mixture.
+`_threshold` reaches a share on a sample, and `_solve` solves every problem of the family with it on the rows of a `Calibration`; `_guarantee` and
+`_risk_control` promise a rate with a stated probability; `_unlabeled` estimates FPR and SCOD risk from a mixture.
 """
 
 from poscod.selector._calibration import Calibration
@@ -10,19 +10,18 @@ from poscod.selector._guarantee import certified_tpr, fpr_bound, guaranteed_thre
 from poscod.selector._guarantee import guaranteed_rank as guaranteed_rank
 from poscod.selector._risk_control import RISK_CONTROL as RISK_CONTROL
 from poscod.selector._risk_control import risk_controlled_threshold, selective_risk_bound
-from poscod.selector._solve import SOLVERS as SOLVERS
 from poscod.selector._solve import Task as Task
 from poscod.selector._solve import solve
-from poscod.selector._threshold import accept, accept_probability, tpr_threshold
+from poscod.selector._threshold import accept as accept
+from poscod.selector._threshold import accept_probability as accept_probability
 from poscod.selector._threshold import tpr_rank as tpr_rank
+from poscod.selector._threshold import tpr_threshold
 from poscod.selector._unlabeled import UnlabeledFPR as UnlabeledFPR
 from poscod.selector._unlabeled import normal_quantile as normal_quantile
 from poscod.selector._unlabeled import unlabeled_ausrt, unlabeled_fpr, unlabeled_scod_curve
 
 __all__ = [
     "Calibration",
-    "accept",
-    "accept_probability",
     "certified_tpr",
     "fpr_bound",
     "guaranteed_threshold",

@@ -27,7 +27,7 @@ class Calibration:
     classes : ndarray of shape (K,)
         Labels in the order of the logits.
     logits : ndarray of shape (m, K)
-        Calibrated logits of labelled ID rows.
+        Calibrated logits of labeled ID rows.
     log_ratio : ndarray of shape (m,)
         log g of them.
     codes : ndarray of shape (m,)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""FPR, the risk-TPR curve and its area without OOD labels: from ID rows, unlabelled rows and the OOD prior.
+"""FPR, the risk-TPR curve and its area without OOD labels: from ID rows, unlabeled rows and the OOD prior.
 
-Convention: T = TPR, A = share of unlabelled rows accepted, pi = share of OOD among unlabelled rows, F = FPR. They obey
-``A = (1 - pi) T + pi F``, so ``F = T - (T - A) / pi``. ID and unlabelled rows are independent samples that the rule was not
-chosen on, ID rows among the unlabelled follow the same law as the ID sample, and pi comes with its own uncertainty. The SCOD risk is
-``(1 - alpha) R_S + alpha F`` with R_S from labelled ID rows; intervals of a curve are pointwise.
+Convention: T = TPR, A = share of unlabeled rows accepted, pi = share of OOD among unlabeled rows, F = FPR. They obey
+``A = (1 - pi) T + pi F``, so ``F = T - (T - A) / pi``. ID and unlabeled rows are independent samples that the rule was not
+chosen on, ID rows among the unlabeled follow the same law as the ID sample, and pi comes with its own uncertainty. The SCOD risk is
+``(1 - alpha) R_S + alpha F`` with R_S from labeled ID rows; intervals of a curve are pointwise.
 
 Direction of safety: F grows with pi (where T > A). Mixture data can certify only a **lower** bound of pi, because OOD inputs
 that look like ID inputs leave no trace; hence only a lower bound of F. The one upper bound that holds for every pi is F <= A.
@@ -47,7 +47,7 @@ class UnlabeledFPR(NamedTuple):
     standard_error : float
         Of ``unclipped`` by the delta method; infinite at pi = 0.
     upper_any_prior : float
-        Upper bound of F at the given level for **every** pi, provided that F <= T; 1 where more of the unlabelled rows are accepted
+        Upper bound of F at the given level for **every** pi, provided that F <= T; 1 where more of the unlabeled rows are accepted
         than of the ID rows, which speaks against that.
     informative : bool
         False if the interval is [0, 1] or if pi contradicts the data.
@@ -95,16 +95,16 @@ def unlabeled_fpr(
     pi_interval: Any = None,
     level: float = 0.95,
 ) -> UnlabeledFPR:
-    """Estimate the FPR of a rule from what it accepts of an ID sample and of an unlabelled mixture.
+    """Estimate the FPR of a rule from what it accepts of an ID sample and of an unlabeled mixture.
 
     Parameters
     ----------
     n_accepted_id, n_id : int
         Number of ID rows accepted, and of all ID rows.
     n_accepted_unlabeled, n_unlabeled : int
-        Number of unlabelled rows accepted, and of all unlabelled rows.
+        Number of unlabeled rows accepted, and of all unlabeled rows.
     pi : float in [0, 1]
-        Share of OOD among the unlabelled rows.
+        Share of OOD among the unlabeled rows.
     pi_variance : float, default=None
         Variance of the estimate of pi; None (with no interval either) treats pi as known.
     pi_interval : pair of float, default=None
@@ -118,7 +118,7 @@ def unlabeled_fpr(
 
     Notes
     -----
-    With m ID rows and n unlabelled rows, ``F = T - (T - A) / pi`` has by the delta method the variance
+    With m ID rows and n unlabeled rows, ``F = T - (T - A) / pi`` has by the delta method the variance
     ``(A (1 - A) / n + (1 - pi)^2 T (1 - T) / m) / pi^2 + ((T - A) / pi^2)^2 Var(pi)``. The interval does not use it: 1/pi is
     far from linear where pi is uncertain. It collects the values F that are not rejected by
     ``|A - (1 - pi) T - pi F| <= z sqrt(A (1 - A) / n + (1 - pi)^2 T (1 - T) / m + (T - F)^2 Var(pi))`` (Fieller [1]_), z the
@@ -139,7 +139,7 @@ def unlabeled_fpr(
     >>> round(fpr.estimate, 3), round(fpr.low, 3), round(fpr.high, 3), round(fpr.upper_any_prior, 3)
     (0.1, 0.0, 0.201, 0.79)
     >>> unlabeled_fpr(1900, 2000, 4740, 5000, 0.005).reason
-    'pi = 0.005 is too small for 2000 ID and 5000 unlabelled rows to say anything about the FPR.'
+    'pi = 0.005 is too small for 2000 ID and 5000 unlabeled rows to say anything about the FPR.'
     """
     m, n = check_count(n_id, "n_id"), check_count(n_unlabeled, "n_unlabeled")
     accepted = _check_accepted(n_accepted_unlabeled, "n_accepted_unlabeled", n)
@@ -147,20 +147,16 @@ def unlabeled_fpr(
     prior = check_prior(pi, pi_variance, pi_interval, level)
     upper = binomial_interval(accepted, n, level=level, side="upper").high if a <= t else 1.0
     rates = fpr_of(np.array(t), np.array(a), m, n, prior, normal_quantile(level))
-    unclipped, low, high = float(rates.estimate), float(rates.low), float(rates.high)
-    reason = ""
-    if low <= 0.0 and high >= 1.0:
-        reason = f"pi = {prior.value:g} is too small for {m} ID and {n} unlabelled rows to say anything about the FPR."
-    elif high < 0.0 or low > 1.0:
-        reason = (
-            f"pi = {prior.value:g} contradicts TPR = {t:.4g} and the share {a:.4g} of unlabelled rows accepted, which give "
-            f"FPR = {unclipped:.4g}: check pi and that the ID rows follow the same law as those in the mixture."
-        )
-        low, high = 0.0, 1.0
-    estimate = math.nan if reason else min(1.0, max(0.0, unclipped))
-    error = float(rates.standard_error)
-    ends = max(0.0, low), min(1.0, high)
-    return UnlabeledFPR(estimate, *ends, level, unclipped, error, upper, not reason, reason)
+    clipped, unclipped, reason = _clipped(rates), float(rates.estimate), ""
+    if np.isnan(clipped.estimate):
+        reason = f"pi = {prior.value:g} is too small for {m} ID and {n} unlabeled rows to say anything about the FPR."
+        if rates.high < 0.0 or rates.low > 1.0:
+            reason = (
+                f"pi = {prior.value:g} contradicts TPR = {t:.4g} and the share {a:.4g} of unlabeled rows accepted, which give "
+                f"FPR = {unclipped:.4g}: check pi and that the ID rows follow the same law as those in the mixture."
+            )
+    estimate, low, high, error = (float(value) for value in clipped)
+    return UnlabeledFPR(estimate, low, high, level, unclipped, error, upper, not reason, reason)
 
 
 def fpr_of(tpr: Floats, accepted: Floats, m: int, n: int, prior: Prior, z: float) -> Rates:
@@ -178,6 +174,18 @@ def fpr_of(tpr: Floats, accepted: Floats, m: int, n: int, prior: Prior, z: float
     sign = np.where(gap < 0.0, -1.0, 1.0)
     ends = tpr - sign * inner, tpr - sign * outer
     return Rates(tpr - gap / pi, np.minimum(*ends), np.maximum(*ends), error)
+
+
+def _clipped(rates: Rates) -> Rates:
+    """Return F and its ends in [0, 1]; NaN in [0, 1] where nothing is known: outside by more than its error, or anywhere."""
+    unknown = ((rates.low <= 0.0) & (rates.high >= 1.0)) | (rates.high < 0.0) | (rates.low > 1.0)
+    estimate, low, high = (np.clip(value, 0.0, 1.0) for value in rates[:3])
+    return Rates(
+        np.where(unknown, np.nan, estimate),
+        np.where(unknown, 0.0, low),
+        np.where(unknown, 1.0, high),
+        rates.standard_error,
+    )
 
 
 def _fieller(gap: Floats, noise: Floats, prior: Prior) -> tuple[Floats, Floats]:
@@ -238,7 +246,7 @@ class UnlabeledCurve(NamedTuple):
     threshold : ndarray of shape (t,)
         lambda: the smallest ID score that accepts the required share; -inf at 0, where nothing is accepted.
     tpr, accepted : ndarray of shape (t,)
-        Share of ID rows and of unlabelled rows accepted.
+        Share of ID rows and of unlabeled rows accepted.
     selective_risk : ndarray of shape (t,)
         Mean loss of the accepted ID rows; NaN where none is.
     fpr, fpr_low, fpr_high : ndarray of shape (t,)
@@ -278,7 +286,7 @@ def unlabeled_scod_curve(
     pi_interval: Any = None,
     level: float = 0.95,
 ) -> UnlabeledCurve:
-    """Estimate TPR, FPR, selective risk and SCOD risk at required TPRs from ID rows and an unlabelled mixture.
+    """Estimate TPR, FPR, selective risk and SCOD risk at required TPRs from ID rows and an unlabeled mixture.
 
     Parameters
     ----------
@@ -287,9 +295,9 @@ def unlabeled_scod_curve(
     loss_id : array-like of shape (m,)
         Loss on each of them.
     score_unlabeled : array-like of shape (n,)
-        Rejection scores of unlabelled rows that nothing was fitted on.
+        Rejection scores of unlabeled rows that nothing was fitted on.
     pi : float in [0, 1]
-        Share of OOD among the unlabelled rows.
+        Share of OOD among the unlabeled rows.
     alpha : float in [0, 1], default=0.5
         Relative cost of accepting an OOD input.
     tpr : array-like of shape (t,), default=None
@@ -340,13 +348,9 @@ def unlabeled_scod_curve(
     n_id = np.where(none, 0, np.searchsorted(ordered, threshold, side="right"))
     share_id = n_id / m
     share_unlabeled = np.where(none, 0.0, np.searchsorted(np.sort(mixture), threshold, side="right") / n)
-    rates = fpr_of(share_id, share_unlabeled, m, n, prior, z)
+    fpr, fpr_low, fpr_high, _ = _clipped(fpr_of(share_id, share_unlabeled, m, n, prior, z))
+    unknown = np.isnan(fpr)
     mean, error = _mean_and_error(lost, n_id)
-    # Outside of [0, 1] by more than its error, or anywhere in it: nothing is known about F (as in `unlabeled_fpr`).
-    unknown = ((rates.low <= 0.0) & (rates.high >= 1.0)) | (rates.high < 0.0) | (rates.low > 1.0)
-    fpr = np.where(unknown, np.nan, np.clip(rates.estimate, 0.0, 1.0))
-    fpr_low = np.where(unknown, 0.0, np.clip(rates.low, 0.0, 1.0))
-    fpr_high = np.where(unknown, 1.0, np.clip(rates.high, 0.0, 1.0))
     centre = np.where(unknown, 0.5, fpr)
     middle = problem.risk(mean, centre)
     below = _distance(problem.alpha, z * error, centre - fpr_low)
@@ -387,7 +391,7 @@ def unlabeled_ausrt(
     level: float = 0.95,
     random_state: Any = None,
 ) -> Interval:
-    """Estimate the area under the SCOD risk from ID rows and an unlabelled mixture.
+    """Estimate the area under the SCOD risk from ID rows and an unlabeled mixture.
 
     Parameters
     ----------
@@ -396,9 +400,9 @@ def unlabeled_ausrt(
     loss_id : array-like of shape (m,)
         Loss on each of them.
     score_unlabeled : array-like of shape (n,)
-        Rejection scores of unlabelled rows that nothing was fitted on.
+        Rejection scores of unlabeled rows that nothing was fitted on.
     pi : float in (0, 1] or callable
-        Share of OOD among the unlabelled rows, or a function of (score_id, score_unlabeled) that estimates it, such as
+        Share of OOD among the unlabeled rows, or a function of (score_id, score_unlabeled) that estimates it, such as
         `poscod.ratio.estimate_prior`, which is then called on every resample.
     alpha : float in [0, 1], default=0.5
         Relative cost of accepting an OOD input.
@@ -420,12 +424,12 @@ def unlabeled_ausrt(
     Notes
     -----
     ``AuSRT = (1 - alpha) AURC + alpha (1/2 - (AUROC_U - 1/2) / pi)``, where AURC is the area of the selective risk by
-    trapezoid and AUROC_U that of unlabelled against ID rows: ``AUROC_U - 1/2 = pi (AUROC - 1/2)``, because ID rows among the
-    unlabelled tie with ID rows on average. This is the area of the **raw** curve, ``ausrt(..., envelope=False)``, up to a
+    trapezoid and AUROC_U that of unlabeled against ID rows: ``AUROC_U - 1/2 = pi (AUROC - 1/2)``, because ID rows among the
+    unlabeled tie with ID rows on average. This is the area of the **raw** curve, ``ausrt(..., envelope=False)``, up to a
     strip of width 1/m; the envelope takes minima of noisy estimates and has no unbiased label-free form. ``1 - AUROC`` is
     clipped to [0, 1].
 
-    The interval is the percentile bootstrap over ID and unlabelled rows. Given pi with its uncertainty, pi is drawn
+    The interval is the percentile bootstrap over ID and unlabeled rows. Given pi with its uncertainty, pi is drawn
     anew (normal on either side) and taken as independent of these rows. Given a function, pi is estimated anew on
     each resample, which carries the covariance but also repeats the function's bias.
 
@@ -495,6 +499,6 @@ def _check_rows(score_id: Any, loss_id: Any, score_unlabeled: Any) -> tuple[Floa
     score, loss, *_ = check_sample(score_id, loss_id)
     if len(score) == 0 or len(mixture) == 0 or loss is None:
         raise InvalidInputError(
-            f"score_id, loss_id and score_unlabeled must have rows, got {len(score)} ID and {len(mixture)} unlabelled rows."
+            f"score_id, loss_id and score_unlabeled must have rows, got {len(score)} ID and {len(mixture)} unlabeled rows."
         )
     return score, loss, mixture

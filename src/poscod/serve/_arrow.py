@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._optional import require
-from poscod.serve._refusal import Refusal
-
-__all__ = ["ARROW_TYPE", "read_stream", "write_stream"]
+from poscod.serve._say import Refusal, too_many
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
-# Numbers of the messages in Arrow's Message.fbs that hold a RecordBatch, and of its field that says how it is compressed.
-_DICTIONARY, _RECORD_BATCH, _COMPRESSION = 2, 3, 3
+# Numbers of fields in Arrow's Message.fbs: what a message holds, and how a record batch is compressed.
+_HEADER, _COMPRESSION = 2, 3
 
 
 def _pyarrow(name: str = "pyarrow") -> Any:
@@ -42,18 +40,8 @@ def _follow(data: memoryview, position: int) -> int:
 
 
 def _is_compressed(metadata: memoryview) -> bool:
-    """Tell whether the body of an IPC message is compressed."""
-    message = _follow(metadata, 0)
-    kind_at, header_at = _field(metadata, message, 1), _field(metadata, message, 2)
-    kind = metadata[kind_at] if kind_at else 0
-    if kind not in (_DICTIONARY, _RECORD_BATCH) or not header_at:
-        return False
-    header = _follow(metadata, header_at)
-    if kind == _DICTIONARY:
-        inner = _field(metadata, header, 1)
-        if not inner:
-            return False
-        header = _follow(metadata, inner)
+    """Tell whether a record batch is compressed, from the metadata of its message."""
+    header = _follow(metadata, _field(metadata, _follow(metadata, 0), _HEADER))
     return bool(_field(metadata, header, _COMPRESSION))
 
 
@@ -62,7 +50,9 @@ def read_stream(body: bytes, max_rows: int, max_columns: int | None = None) -> d
     pa, ipc = _pyarrow(), _pyarrow("pyarrow.ipc")
     try:
         for message in ipc.MessageReader.open_stream(pa.py_buffer(body)):
-            if _is_compressed(memoryview(message.metadata)):
+            if message.type == "dictionary":
+                raise Refusal(422, "The Arrow stream must not hold dictionaries: send plain values.")
+            if message.type == "record batch" and _is_compressed(memoryview(message.metadata)):
                 raise Refusal(415, "Compressed Arrow buffers are not read: write the stream without compression.")
         batches, rows = [], 0
         with ipc.open_stream(pa.py_buffer(body)) as reader:
@@ -76,9 +66,7 @@ def read_stream(body: bytes, max_rows: int, max_columns: int | None = None) -> d
             for batch in reader:
                 rows += batch.num_rows
                 if rows > max_rows:
-                    raise Refusal(
-                        413, f"A batch may have at most {max_rows} rows, got more: send several batches.", limit="rows"
-                    )
+                    raise too_many(max_rows)
                 batch.validate(full=True)
                 batches.append(batch)
         table = pa.Table.from_batches(batches, schema)
@@ -89,20 +77,16 @@ def read_stream(body: bytes, max_rows: int, max_columns: int | None = None) -> d
 
 
 def _check_type(pa: Any, field: Any) -> None:
-    kind, types = field.type, pa.types
-    if types.is_dictionary(kind):
-        raise Refusal(
-            422,
-            f"Column '{field.name}' must not be a dictionary: send its plain values (in pyarrow, cast to {kind.value_type}).",
-        )
+    types, kind = pa.types, field.type
+    tests = [types.is_floating, types.is_integer]
     if types.is_list(kind) or types.is_fixed_size_list(kind):
         kind = kind.value_type
-        if types.is_floating(kind) or types.is_integer(kind):
-            return
-    scalar = (types.is_floating, types.is_integer, types.is_boolean, types.is_string, types.is_large_string)
-    if not any(test(kind) for test in scalar):
+    else:
+        tests += [types.is_boolean, types.is_string, types.is_large_string]
+    if not any(test(kind) for test in tests):
         raise Refusal(
-            422, f"Column '{field.name}' must hold numbers, texts or lists of numbers, got Arrow type {field.type}."
+            422,
+            f"Column '{field.name}' must hold plain numbers, texts or lists of numbers, got Arrow type {field.type}.",
         )
 
 

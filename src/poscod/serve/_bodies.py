@@ -3,65 +3,60 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
 
-import anyio
-from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
-from poscod.serve._refusal import Refusal
-
-__all__ = ["media_type", "read_body"]
+from poscod.serve._say import Refusal
 
 # A refused caller may still be sending; so many bytes and seconds are thrown away, so that it can read why.
 _LINGER_BYTES, _LINGER_SECONDS = 64 * 2**20, 2.0
+_CLOSE = {"Connection": "close"}
 
 
-async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, seconds: float) -> bytes:
     """Return the body of a request."""
-    headers = request.headers
-    if headers.get("content-encoding", "identity").lower() != "identity":
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refusal(415, "Compressed bodies are not read: send the body without Content-Encoding.")
-    too_large = Refusal(
-        413, f"A body may have at most {limit} bytes: send smaller batches.", {"Connection": "close"}, limit="body"
-    )
-    declared = headers.get("content-length", "0")
+    too_large = Refusal(413, f"A body may have at most {limit} bytes: send smaller batches.", _CLOSE, limit="body")
+    declared = headers.get(b"content-length", b"0")
     over = declared.isdigit() and int(declared[:20]) > limit
-    if over and "expect" in headers:  # nothing is sent before we ask for it
+    if over and b"expect" in headers:  # nothing is sent before it is asked for
         raise too_large
-    chunks: list[bytes] = []
+    loop, task, late = asyncio.get_running_loop(), asyncio.current_task(), False
+    assert task is not None
+
+    def fire() -> None:
+        nonlocal late
+        late = True
+        task.cancel()
+
+    timer = loop.call_later(_LINGER_SECONDS if over else seconds, fire)
+    body, more = bytearray(), True
     size = 0
     try:
-        with anyio.fail_after(_LINGER_SECONDS if over else seconds) as scope:
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > limit and not over:
-                    over, scope.deadline = True, anyio.current_time() + _LINGER_SECONDS
-                    chunks.clear()
-                if size > limit + _LINGER_BYTES:
-                    break
-                if not over:
-                    chunks.append(chunk)
-    except ClientDisconnect:
-        raise Refusal(400, "The body ended before it was complete.") from None
-    except TimeoutError:
+        while more and size <= limit + _LINGER_BYTES:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refusal(400, "The body ended before it was complete.")
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
+            if size <= limit:
+                body += message.get("body", b"")
+            elif not over:
+                over = True
+                timer.cancel()
+                timer = loop.call_later(_LINGER_SECONDS, fire)
+    except asyncio.CancelledError:
+        if not late:
+            raise
+        if hasattr(task, "uncancel"):  # Python 3.11
+            task.uncancel()
         if not over:
-            raise Refusal(
-                408,
-                f"The body took longer than {seconds:g} seconds to arrive.",
-                {"Connection": "close"},
-                limit="slow_body",
-            ) from None
+            sentence = f"The body took longer than {seconds:g} seconds to arrive."
+            raise Refusal(408, sentence, _CLOSE, limit="slow_body") from None
+    finally:
+        timer.cancel()
     if over:
         raise too_large
-    return b"".join(chunks)
-
-
-def media_type(value: Any) -> str:
-    """Return a media type without its parameters, in lower case.
-
-    Examples
-    --------
-    >>> media_type("Application/JSON; charset=utf-8")
-    'application/json'
-    """
-    return str(value).partition(";")[0].strip().lower()
+    return bytes(body)

@@ -13,14 +13,10 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-import numpy as np
-
 from poscod.decision import Decisions
-from poscod.serve._lines import say
-from poscod.serve._sinks import Columns, Sink
+from poscod.serve._say import say
+from poscod.serve._sinks import Rows, Sink
 from poscod.serve._worker import Worker
-
-__all__ = ["DecisionLog", "Entry"]
 
 # Pauses of the writer after a failure, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE, _LAST_PAUSE = 0.25, 15.0, 0.1
@@ -64,10 +60,16 @@ class DecisionLog(Worker[Entry]):
 
     def handle(self, items: list[Entry]) -> bool:
         """Write a batch, however long it takes; False where time is up."""
-        if not items:
-            return True
-        columns, pause = self._columns(items), _FIRST_PAUSE
-        while not self._write(columns):
+        rows, pause = self._rows(items), _FIRST_PAUSE
+        while rows:
+            try:
+                self._sink.write(rows)
+                break
+            except Exception as error:  # a database may raise anything
+                self.failures += 1
+                if self.error is None:
+                    say("log-failing", error=type(error).__name__, waiting=self.waiting)
+                self.error = type(error).__name__
             if self.late:
                 return False
             with self._wake:
@@ -76,41 +78,27 @@ class DecisionLog(Worker[Entry]):
             if self.closing:
                 time.sleep(_LAST_PAUSE)
             pause = min(2.0 * pause, _LONGEST_PAUSE)
-        self.written += len(columns["run"])
-        return True
-
-    def _write(self, columns: Columns) -> bool:
-        try:
-            self._sink.write(columns)
-        except Exception as error:  # a database may raise anything
-            self.failures += 1
-            if self.error is None:
-                say("log-failing", error=type(error).__name__, waiting=self.waiting)
-            self.error = type(error).__name__
-            return False
-        if self.error is not None:
+        if rows and self.error is not None:
             say("log-resumed", waiting=self.waiting, dropped=self.dropped)
             self.error = None
+        self.written += len(rows)
         return True
 
-    def _columns(self, entries: list[Entry]) -> Columns:
-        sizes = [len(entry.decisions) for entry in entries]
-        first, self._number = self._number, self._number + sum(sizes)
-
-        def each(values: list[object]) -> list[object]:
-            return [value for value, n in zip(values, sizes, strict=True) for _ in range(n)]
-
-        def field(name: str) -> list[object]:
-            return np.concatenate([getattr(entry.decisions, name) for entry in entries]).tolist()
-
-        return {
-            "run": [self._run] * sum(sizes),
-            "number": list(range(first, self._number)),
-            "time": each([datetime.fromtimestamp(entry.time, timezone.utc) for entry in entries]),
-            "request_id": each([entry.request_id for entry in entries]),
-            "row": [row for n in sizes for row in range(n)],
-            "id": [name for entry, n in zip(entries, sizes, strict=True) for name in entry.ids or [None] * n],
-            "label": [str(label) for entry in entries for label in entry.decisions.label.tolist()],
-            **{name: field(name) for name in ("accept", "reason", "risk", "log_ratio", "score")},
-            "model": each([entry.model for entry in entries]),
-        }
+    def _rows(self, entries: list[Entry]) -> Rows:
+        rows: Rows = []
+        for entry in entries:
+            moment = datetime.fromtimestamp(entry.time, timezone.utc)
+            columns = entry.decisions.to_dict()
+            for row, values in enumerate(zip(*columns.values(), strict=True)):
+                key = {
+                    "run": self._run,
+                    "number": self._number,
+                    "time": moment,
+                    "request_id": entry.request_id,
+                    "row": row,
+                }
+                decision = dict(zip(columns, values, strict=True))
+                decision["label"] = str(decision["label"])
+                rows.append({**key, "id": entry.ids and entry.ids[row], **decision, "model": entry.model})
+                self._number += 1
+        return rows

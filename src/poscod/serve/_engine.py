@@ -12,51 +12,27 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from poscod.serve._refusal import Refusal
-
-__all__ = ["Engine", "Job"]
+from poscod.serve._say import Refusal
 
 
+@dataclass(eq=False)
 class Job:
-    """Something to compute.
+    """Something to compute: ``run(jobs)`` returns one answer per job; jobs of one key may be run together, None stays alone."""
 
-    Parameters
-    ----------
-    run : callable
-        ``run(jobs) -> answers``, one answer per job, for jobs of one key.
-    payload : object
-        What ``run`` needs.
-    rows : int
-        Size of the job.
-    key : hashable or None
-        Jobs of one key may be run together; None stays alone.
-    """
-
-    __slots__ = ("future", "key", "loop", "payload", "rows", "run")
-
-    def __init__(
-        self, run: Callable[[Sequence[Job]], Sequence[Any]], payload: Any, rows: int = 1, key: Any = None
-    ) -> None:
-        self.run, self.payload, self.rows, self.key = run, payload, rows, key
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+    run: Callable[[Sequence[Job]], Sequence[Any]]
+    payload: Any
+    rows: int = 1
+    key: Any = None
+    future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Engine:
-    """A few threads and the queue before them.
-
-    Parameters
-    ----------
-    threads : int
-    joint_rows : int
-        Largest number of rows of jobs that are run together; 0 runs each alone.
-    max_jobs : int
-        Jobs that may wait.
-    """
+    """A few threads and the queue before them; jobs of up to `joint_rows` rows are run together, up to `max_jobs` wait."""
 
     def __init__(self, threads: int, joint_rows: int, max_jobs: int) -> None:
         self._joint_rows, self._max_jobs = joint_rows, max_jobs
@@ -69,8 +45,8 @@ class Engine:
         for thread in self._threads:
             thread.start()
 
-    async def compute(self, job: Job) -> Any:
-        """Run a job in a thread and return its answer; a cancelled caller's job is skipped if it has not begun."""
+    async def compute(self, job: Job, until: float) -> Any:
+        """Run a job in a thread and return its answer; one that is too late is skipped if it has not begun."""
         with self._ready:
             if self._closing:
                 raise Refusal(503, "The service is shutting down.", {"Retry-After": "1"})
@@ -78,7 +54,11 @@ class Engine:
                 raise Refusal(503, "Too many requests are waiting: try again later.", {"Retry-After": "1"})
             self._jobs.append(job)
             self._ready.notify()
-        return await job.future
+        timer = job.future.get_loop().call_at(until, _expire, job)
+        try:
+            return await job.future
+        finally:
+            timer.cancel()
 
     def close(self, seconds: float) -> None:
         """Finish what is queued and stop the threads."""
@@ -95,27 +75,24 @@ class Engine:
                     return []
                 self._ready.wait()
             first = self._jobs.popleft()
-            jobs, rows = [first], first.rows
-            if first.key is not None and rows < self._joint_rows and self._jobs:
-                rest: list[Job] = []
-                while self._jobs:
-                    job = self._jobs.popleft()
-                    if job.key == first.key and rows + job.rows <= self._joint_rows:
-                        jobs.append(job)
-                        rows += job.rows
-                    else:
-                        rest.append(job)
-                self._jobs.extend(rest)
-                if rest:
-                    self._ready.notify()
+            jobs, rows, rest = [first], first.rows, deque[Job]()
+            for job in self._jobs:
+                if first.key is not None and job.key == first.key and rows + job.rows <= self._joint_rows:
+                    jobs.append(job)
+                    rows += job.rows
+                else:
+                    rest.append(job)
+            self._jobs = rest
+            if rest:
+                self._ready.notify()
             return jobs
 
     def _work(self) -> None:
         # Far inputs overflow on their way to a score that rejects them; that is no news for a log.
         with np.errstate(all="ignore"):
             while jobs := self._take():
-                if jobs := [job for job in jobs if not job.future.cancelled()]:
-                    jobs[0].loop.call_soon_threadsafe(_deliver, jobs, _answers(jobs))
+                if jobs := [job for job in jobs if not job.future.done()]:
+                    jobs[0].future.get_loop().call_soon_threadsafe(_deliver, jobs, _answers(jobs))
 
 
 def _answers(jobs: Sequence[Job]) -> Sequence[Any]:
@@ -126,6 +103,11 @@ def _answers(jobs: Sequence[Job]) -> Sequence[Any]:
         if len(jobs) == 1:
             return [error]
         return [answer for job in jobs for answer in _answers([job])]
+
+
+def _expire(job: Job) -> None:
+    sentence = "There was no answer in time: try again later."
+    _deliver([job], [Refusal(503, sentence, {"Retry-After": "1"}, limit="seconds")])
 
 
 def _deliver(jobs: Sequence[Job], answers: Sequence[Any]) -> None:

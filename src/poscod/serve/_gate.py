@@ -13,13 +13,12 @@ import secrets
 import time
 from typing import Any
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from poscod.serve._lines import say, where
-from poscod.serve._refusal import PROBLEM_TYPE, Refusal
+from poscod.exceptions import InfeasibleProblemError, InvalidInputError
+from poscod.serve._say import NAMES, PROBLEM_TYPE, Refusal, say, where
 from poscod.serve._service import Service
-
-__all__ = ["Gate"]
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _ALWAYS = (
@@ -54,8 +53,7 @@ class Gate:
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode() if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         notes: dict[str, Any] = {"request_id": request_id}
-        # A HEAD is a GET whose body the server leaves out.
-        inner = {**scope, "poscod": notes, "method": "GET" if scope["method"] == "HEAD" else scope["method"]}
+        scope["poscod"] = notes
         route, limit = path if path in self._routes else "other", None
         limited = path.startswith("/v1/")
         extra = [*_ALWAYS, (b"x-request-id", request_id.encode())]
@@ -70,31 +68,27 @@ class Gate:
             await send(message)
 
         async def refuse(refusal: Refusal) -> None:
-            if status != _GONE:  # an answer has begun
-                return
-            body = refusal.body(request_id)
-            fields = {"content-type": PROBLEM_TYPE, "content-length": str(len(body)), **refusal.headers}
-            raw = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
-            await answer({"type": "http.response.start", "status": refusal.status, "headers": raw})
-            await answer({"type": "http.response.body", "body": body})
+            if status == _GONE:  # otherwise an answer has begun
+                response = Response(refusal.body(request_id), refusal.status, refusal.headers, PROBLEM_TYPE)
+                await response(scope, receive, answer)
 
-        if limited:
-            self._count(1)
+        self._count(limited)
         try:
             self._check_token(path, headers)
             if limited and self._busy > self._service.settings.max_in_flight:
                 sentence = "Too many requests at a time: try again later."
                 raise Refusal(503, sentence, {"Retry-After": "1"}, limit="in_flight")
-            await self._app(inner, receive, answer)
+            await self._app(scope, receive, answer)
         except Refusal as refusal:
             limit = refusal.limit
             await refuse(refusal)
+        except (InvalidInputError, InfeasibleProblemError) as error:  # the library says what is wrong with a request
+            await refuse(Refusal(422, error.told(NAMES)))
         except Exception as error:
             say("fault", request_id=request_id, route=route, error=where(error))
             await refuse(Refusal(500, "The service failed on this request; its log says where."))
         finally:
-            if limited:
-                self._count(-1)
+            self._count(-limited)
             seconds = time.perf_counter() - start
             self._metrics.requests.labels(route, str(status)).inc()
             self._metrics.seconds.labels(route).observe(seconds)

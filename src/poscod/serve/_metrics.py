@@ -14,8 +14,6 @@ from typing import Any
 from poscod._optional import require
 from poscod.decision import REASONS, Decisions
 
-__all__ = ["Metrics", "Sample"]
-
 # More classes than this share one series "other": a series costs memory here and at the reader.
 _MOST_CLASSES = 100
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -76,10 +74,6 @@ class Metrics:
                 for labels, value in values:
                     family.add_metric(list(labels.values()), value)
                 yield family
-
-    def describe(self) -> list[Any]:
-        """Name nothing in advance (called by prometheus_client)."""
-        return []
 
     def text(self) -> tuple[bytes, str]:
         """Return the exposition and its content type."""

@@ -20,10 +20,10 @@ import numpy as np
 
 from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.model import POSCOD
-from poscod.serve._lines import say
-from poscod.serve._plain import plain
+from poscod.serve._say import plain, say
 
-__all__ = ["LoadedModel", "ModelHolder", "load_model", "rates"]
+# A share of more than 1 is 1, so that larger ratios need not be told apart, and no sum overflows.
+_LARGEST_LOG = 600.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,7 @@ def rates(model: POSCOD) -> dict[str, Any]:
     weight = np.ones(len(accept)) if rows.weight is None else rows.weight
     accepted = float((weight * accept).sum())
     passed = rule.decide(rows.traffic(rule.problem.loss)).accept
-    with np.errstate(over="ignore"):
-        mass = np.minimum(np.exp(rows.log_ratio), sys.float_info.max / max(len(accept), 1)) * weight * accept
+    mass = np.exp(np.minimum(rows.log_ratio, _LARGEST_LOG)) * weight * accept
     return {
         "rows": len(accept),
         "tpr": accepted / float(weight.sum()),
@@ -109,19 +108,21 @@ class ModelHolder:
 
     def __init__(self, path: Path, trusted: tuple[str, ...], on_change: Callable[[LoadedModel], None]) -> None:
         self.path, self._trusted, self._on_change = path, trusted, on_change
-        self._seen = signature(path)
+        self._seen = self._found = signature(path)
         self.current = load_model(path, trusted)
         self.error: str | None = None
         self.reloads, self.failures = 0, 0
         self._lock = threading.Lock()
 
-    def changed(self) -> tuple[int, int, int] | None:
-        """Return the signature of a file that is not the one that was read last, or None."""
+    def look(self) -> None:
+        """Read the file again if it is another one, and the same as at the last look: once it has stopped changing."""
         try:
             found = signature(self.path)
         except OSError:
-            return None  # being replaced, or gone: the model in memory goes on
-        return found if found != self._seen else None
+            return  # being replaced, or gone: the model in memory goes on
+        if found != self._seen and found == self._found:
+            self.reload()
+        self._found = found
 
     def reload(self) -> bool:
         """Read the file again and serve it if it is good; one thread at a time."""

@@ -1,111 +1,157 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The description of the interface: FastAPI makes it from routes and answers, and here it gets the bodies of the model in service.
+"""The description of the interface, made from the table of routes, the docstrings of their handlers and the model in service.
 
-Convention: a body's description has the model's sizes and names. Tests send what it allows, and what it does not.
+Convention: `ANSWERS` says what the answers hold; bodies have the sizes and names of the model's schema. Tests send what the description
+allows, and what it does not, and compare every answer with it.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import Any, NamedTuple
 
-from fastapi.openapi.utils import get_openapi  # noqa: TID253 (imported by _app alone)
-
+from poscod.decision import REASONS
 from poscod.model import Schema
-from poscod.serve._answers import Costs, Problem
 from poscod.serve._arrow import ARROW_TYPE
-from poscod.serve._refusal import PROBLEM_TYPE
-from poscod.serve._rows import JSON_TYPE, LONGEST_ID, NPY_TYPE, forms_of
+from poscod.serve._rows import JSON_TYPE, LONGEST_ID, NPY_TYPE, forms_of, sizes_of
+from poscod.serve._say import PROBLEM_TYPE
 from poscod.serve._settings import Settings
 
-__all__ = ["BINARY", "describe", "refusals"]
-
 Json = dict[str, Any]
-BINARY: Json = {"schema": {"type": "string", "format": "binary"}}
-_NUMBER: Json = {"type": ["number", "null"]}
-_REFUSALS: dict[int, str] = {
-    400: "The body cannot be read.",
-    401: "A bearer token is needed.",
-    405: "The method is not known here.",
-    408: "The body took too long to arrive.",
-    409: "The model file is refused; the old model goes on.",
-    413: "The body or the batch is too large.",
-    415: "The type or the encoding of the body is not known.",
-    422: "The request can be read and does not fit the model.",
-    503: "Too much work, or the service is shutting down: try again after Retry-After seconds.",
+
+
+class Endpoint(NamedTuple):
+    """A route: its method and path, who answers, which of `ANSWERS` or which media type, how it may refuse, whether it needs no token."""
+
+    method: str
+    path: str
+    handler: Callable[[Any], Any]
+    answer: str
+    refusals: tuple[int, ...] = ()
+    open: bool = False
+
+
+def _object(needed: Json, **optional: Json) -> Json:
+    properties = {**needed, **optional}
+    return {"type": "object", "properties": properties, "required": list(needed), "additionalProperties": False}
+
+
+def _array(items: Json, least: int = 0, most: int | None = None) -> Json:
+    limits = {"minItems": least, "maxItems": most}
+    return {"type": "array", "items": items, **{name: limit for name, limit in limits.items() if limit}}
+
+
+_ANY: Json = {}
+_OBJECT: Json = {"type": "object"}
+_TEXT: Json = {"type": "string"}
+_BINARY: Json = {"type": "string", "format": "binary"}
+_FLAG: Json = {"type": "boolean"}
+_COUNT: Json = {"type": "integer", "minimum": 0}
+_NUMBER: Json = {"type": "number"}
+_GAPS: Json = {"type": ["number", "null"]}
+_SHARE: Json = {**_GAPS, "minimum": 0, "maximum": 1}
+_MAYBE: Json = {"type": ["string", "null"]}
+_COSTS = {"alpha": _SHARE, "tpr_min": {**_GAPS, "exclusiveMinimum": 0, "maximum": 1}}
+_RULE = {"problem": _OBJECT, "slope": _NUMBER, "threshold": _NUMBER, "promise": {"type": ["object", "null"]}}
+_RATES = {"rows": _COUNT, "tpr": _SHARE, "selective_risk": _GAPS, "fpr": _SHARE, "traffic_rows": _COUNT}
+_CARD = dict.fromkeys(("file", "sha256", "written_at", "loaded_at", "poscod"), _TEXT)
+_KNOWN = {"classes": _array(_ANY), "reject_label": _ANY, "inputs": _OBJECT, "ood_prior": _SHARE}
+_APPLIED = {
+    "rule": _object({**_RULE, "rows": _COUNT, "sentence": _TEXT}),
+    "calibration": _object({**_RATES, "traffic_accepted": _SHARE}),
+}
+_DECISIONS = _object(
+    {
+        "prediction": {**_array(_ANY), "description": "the label, or the reject label where the answer does not stand"},
+        "label": {**_array(_ANY), "description": "the classifier's answer, also where it does not stand"},
+        "accept": _array(_FLAG),
+        "reason": _array({"enum": list(REASONS)}),
+        "risk": {**_array(_NUMBER), "description": "conditional risk r"},
+        "log_ratio": {**_array(_NUMBER), "description": "log g, g = p_OOD / p_ID"},
+        "score": {**_array(_NUMBER), "description": "rejection score s; accepted iff s <= threshold"},
+    }
+)
+ANSWERS: dict[str, Json] = {
+    "Problem": _object({"error": _TEXT, "status": _COUNT, "title": _TEXT, "request_id": _TEXT}),
+    "Decided": _object({"model": _TEXT, "n": _COUNT, "decisions": _DECISIONS}, ids=_array(_TEXT)),
+    "Applied": _object({"model": _TEXT, **_APPLIED}, decisions=_DECISIONS),
+    "Model": _object({**_CARD, **_KNOWN, **_APPLIED}),
+    "Monitor": {"type": "object", "required": ["windows", "findings"]},
+    "Reloaded": _object({"changed": _FLAG, "sha256": _TEXT}),
+    "Alive": _object({"alive": _FLAG}),
+    "Ready": _object({"ready": _FLAG, "model": _TEXT, "reload_error": _MAYBE, "log_error": _MAYBE}),
+    "Description": _OBJECT,
 }
 
 
-def refusals(*statuses: int) -> dict[int | str, Json]:
-    """Describe answers that refuse a request."""
-    content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {status: {"description": _REFUSALS[status], "content": content} for status in statuses}
-
-
-def describe(routes: Any, schema: Schema, settings: Settings, open_paths: frozenset[str]) -> Json:
+def describe(endpoints: Iterable[Endpoint], schema: Schema, settings: Settings) -> Json:
     """Return the OpenAPI document of a service."""
-    document = get_openapi(
-        title="poscod",
-        version=sys.modules["poscod"].__version__,
-        description="A classifier that says when not to answer. Infinite numbers are written as the largest double.",
-        routes=routes,
-    )
-    document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
-    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    forms, example = _forms(schema, settings.max_rows), _example(schema)
-    ids = {"type": "array", "items": {"type": ["string", "integer"], "maxLength": LONGEST_ID}}
-    one_of = [_object({form: forms[form]}, ids=ids) for form in forms]
-    costs = Costs.model_json_schema()["properties"]
-    bodies = {
+    bodies, paths = _bodies(schema, settings.max_rows), dict[str, Json]()
+    for method, path, handler, answer, refusals, is_open in endpoints:
+        if settings.tokens and not is_open:
+            refusals = (*refusals, 401)
+        content = {JSON_TYPE: {"schema": _ref(answer)}} if answer in ANSWERS else {answer: {"schema": _TEXT}}
+        if answer == "Decided":
+            content[ARROW_TYPE] = {"schema": _BINARY}
+        problem = {PROBLEM_TYPE: {"schema": _ref("Problem")}}
+        operation: Json = {
+            "operationId": handler.__name__,
+            "summary": inspect.getdoc(handler),
+            "responses": {"200": {"description": answer, "content": content}}
+            | {str(n): {"description": HTTPStatus(n).phrase, "content": problem} for n in (*refusals, 405)},
+        }
+        paths.setdefault(path, {})[method.lower()] = operation
+        if 401 in refusals:
+            operation["security"] = [{"token": []}]
+        if 415 in refusals:
+            operation["requestBody"] = {"required": True, "content": bodies[path]}
+        elif answer == "Applied":
+            operation["parameters"] = [{"name": name, "in": "query", "schema": cost} for name, cost in _COSTS.items()]
+    text = "A classifier that says when not to answer. Infinite numbers are written as the largest double."
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "poscod", "version": sys.modules["poscod"].__version__, "description": text},
+        "paths": paths,
+        "components": {"schemas": ANSWERS, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _bodies(schema: Schema, max_rows: int) -> dict[str, Json]:
+    """Describe what is sent to a path, by media type, with an example of one row."""
+    cell: Json = {"type": ["number", "string", "boolean", "null"]} if schema.frame else _GAPS
+    value = cell if schema.column_names else {"anyOf": [cell, _array(cell)]}
+    sizes = sizes_of(schema)
+    row = _array(cell, schema.n_features, schema.n_features)
+    known = {
+        "rows": _array({"anyOf": [_TEXT, row]} if schema.kind == "any" else row, 1, max_rows),
+        "columns": _object(dict.fromkeys(schema.names, _array(value, 1, max_rows))),
+        "records": _array(_object(dict.fromkeys(schema.names, value)), 1, max_rows),
+        "activations": _object({name: _array(_array(_GAPS, n, n), 1, max_rows) for name, n in sizes.items()}),
+    }
+    examples: Json = {
+        "rows": ["a text"] if schema.kind == "any" else [[0.0] * schema.n_features],
+        "activations": {name: [[1.0 / n] * n] for name, n in sizes.items()},
+    }
+    forms = {name: known[name] for name in forms_of(schema)}
+    example = {name: examples[name] for name in forms if name in examples}
+    ids = _array({"type": ["string", "integer"], "maxLength": LONGEST_ID}, 0, max_rows)
+    arrow = "not compressed, without dictionaries; a column per name or number of a row, or features and logits as lists; id names the rows"
+    matrix = "a matrix of numbers; features and logits side by side"
+    one_of = [_object({name: form}, ids=ids) for name, form in forms.items()]
+    return {
         "/v1/decide": {
             JSON_TYPE: {"schema": {"oneOf": one_of}, "example": example},
-            ARROW_TYPE: {**BINARY, "description": "not compressed, without dictionaries; a column id names the rows"},
-            NPY_TYPE: {**BINARY, "description": "a matrix of numbers; of a network features and logits side by side"},
+            ARROW_TYPE: {"schema": {**_BINARY, "description": arrow}},
+            NPY_TYPE: {"schema": {**_BINARY, "description": matrix}},
         },
-        "/v1/at": {JSON_TYPE: {"schema": _object({}, **costs, **forms, ids=ids), "example": {"alpha": 0.3, **example}}},
+        "/v1/at": {
+            JSON_TYPE: {"schema": _object({}, **_COSTS, **forms, ids=ids), "example": {"alpha": 0.3, **example}}
+        },
     }
-    for path, operations in document["paths"].items():
-        if path in bodies:
-            operations["post"]["requestBody"] = {"required": True, "content": bodies[path]}
-        for operation in operations.values():
-            more = (405, 401) if settings.tokens and path not in open_paths else (405,)
-            operation["responses"] |= {str(status): text for status, text in refusals(*more).items()}
-            if 401 in more:
-                operation["security"] = [{"token": []}]
-    return document
-
-
-def _object(properties: Json, **optional: Json) -> Json:
-    needed, parts = list(properties), {**properties, **optional}
-    return {"type": "object", "properties": parts, "required": needed, "additionalProperties": False}
-
-
-def _forms(schema: Schema, max_rows: int) -> dict[str, Json]:
-    """Describe the forms of JSON that the model takes."""
-
-    def rows_of(items: Json) -> Json:
-        return {"type": "array", "items": items, "minItems": 1, "maxItems": max_rows}
-
-    def list_of(cell: Json, width: int) -> Json:
-        return {"type": "array", "items": cell, **({"minItems": width, "maxItems": width} if width else {})}
-
-    cell: Json = {"type": ["number", "string", "boolean", "null"]} if schema.frame else _NUMBER
-    value = cell if schema.column_names else {"anyOf": [cell, list_of(cell, 0)]}
-    widths = {"features": schema.n_features, "logits": schema.n_logits}
-    row = (
-        {"anyOf": [{"type": "string"}, list_of(cell, 0)]} if schema.kind == "any" else list_of(cell, schema.n_features)
-    )
-    known = {
-        "rows": rows_of(row),
-        "activations": _object({name: rows_of(list_of(_NUMBER, width)) for name, width in widths.items() if width}),
-        "columns": _object(dict.fromkeys(schema.names, rows_of(value))),
-        "records": rows_of(_object(dict.fromkeys(schema.names, value))),
-    }
-    return {form: known[form] for form in forms_of(schema)}
-
-
-def _example(schema: Schema) -> Json:
-    if schema.kind == "network":
-        features = {"features": [[0.0] * schema.n_features]} if schema.n_features else {}
-        return {"activations": {**features, "logits": [[1.0 / schema.n_logits] * schema.n_logits]}}
-    return {"rows": ["a text"] if schema.kind == "any" else [[0.0] * schema.n_features]}

@@ -8,29 +8,18 @@ too many rows, 415 a type that is not known, 422 it can be read and does not fit
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import from_json
 
 from poscod.exceptions import InvalidInputError
 from poscod.model import Schema, listed, read_npy
 from poscod.serve._arrow import ARROW_TYPE, read_stream
-from poscod.serve._refusal import Refusal
-
-__all__ = [
-    "JSON_TYPE",
-    "NPY_TYPE",
-    "READERS",
-    "Batch",
-    "first_gap",
-    "join",
-    "parse_json",
-    "rows_from_document",
-]
+from poscod.serve._say import Refusal, too_many
 
 JSON_TYPE, NPY_TYPE = "application/json", "application/x-npy"
 LONGEST_ID = 200
@@ -77,26 +66,24 @@ def join(schema: Schema, batches: Sequence[Batch]) -> Any:
 def first_gap(batch: Batch, schema: Schema) -> str:
     """Return where the first value is missing or not finite, for people; empty where there is none."""
     for name, part in batch.parts.items():
-        if part.dtype.kind == "f":
-            there = np.isfinite(part)
-        else:
-            there = np.array([cell is not None for cell in part.ravel()]).reshape(part.shape)
-        for row, *column in np.argwhere(~there)[:1].tolist():
+        gaps = ~np.isfinite(part) if part.dtype.kind == "f" else np.asarray(part.astype(object) == np.array(None))
+        for row, *column in np.argwhere(gaps)[:1].tolist():
             names = schema.logits if name == "logits" else schema.features
-            if not column:
-                where = f"'{name}'"
-            else:
-                where = f"'{names[column[0]]}'" if len(names) == part.shape[1] else f"{column[0] + 1} of {name}"
-            return f"row {row + 1}, column {where}"
+            if column:
+                known = len(names) == part.shape[1]
+                name = names[column[0]] if known else f"{name}[{column[0] + 1}]"
+            return f"row {row + 1}, column '{name}'"
     return ""
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
     """Read a JSON object; NaN, Infinity and bottomless nesting are refused."""
     try:
-        document = from_json(body, allow_inf_nan=False)
+        document = json.loads(body, parse_constant=_no_constant)
+    except RecursionError:
+        raise Refusal(400, "The JSON is nested too deeply.") from None
     except ValueError as error:
-        raise Refusal(400, f"The body is not JSON that can be read ({error}).") from None
+        raise Refusal(400, f"The body is not JSON ({str(error)[:200]}).") from None
     if type(document) is not dict:
         raise Refusal(422, "The JSON must be an object.")
     return document
@@ -109,6 +96,11 @@ def forms_of(schema: Schema) -> list[str]:
     return [first, "columns", "records"] if named and schema.names else [first]
 
 
+def sizes_of(schema: Schema) -> dict[str, int]:
+    """Return how many features and logits a row of a network has."""
+    return {name: n for name, n in (("features", schema.n_features), ("logits", schema.n_logits)) if n}
+
+
 def rows_from_document(document: dict[str, Any], schema: Schema, max_rows: int) -> Batch:
     """Take the rows out of a JSON object."""
     taken = forms_of(schema)
@@ -118,14 +110,13 @@ def rows_from_document(document: dict[str, Any], schema: Schema, max_rows: int) 
             422,
             f"The JSON must hold {' or '.join(taken)}, one of them, and possibly ids, got {listed(map(_short, document), 5) or 'nothing'}.",
         )
-    value = document[given[0]]
-    for part in value.values() if type(value) is dict else [value]:
-        if type(part) is not list:
-            raise Refusal(422, f"{given[0]} must be lists, with one entry per row.")
-    batch = {"rows": _rows, "columns": _columns, "records": _records, "activations": _activations}[given[0]](
-        value, schema
-    )
-    return _checked(batch, _ids(document.get("ids")), max_rows)
+    form, value = given[0], document[given[0]]
+    if form in ("rows", "records"):
+        if type(value) is not list:
+            raise Refusal(422, f"{form} must be a list with one entry per row.")
+    elif type(value) is not dict or not {list}.issuperset(map(type, value.values())):
+        raise Refusal(422, f"{form} must be an object of lists with one entry per row.")
+    return _checked(FORMS[form](value, schema), _ids(document.get("ids")), max_rows)
 
 
 def _json(body: bytes, schema: Schema, max_rows: int) -> Batch:
@@ -155,7 +146,7 @@ def _arrow(body: bytes, schema: Schema, max_rows: int) -> Batch:
     if "columns" in forms_of(schema) and (schema.kind != "network" or not columns.keys() & {"features", "logits"}):
         batch = _columns(columns, schema)
     elif schema.kind == "network":
-        batch = _sized(columns, schema)
+        batch = _activations(columns, schema)
     elif schema.kind == "any" and len(columns) == 1:
         batch = Batch({"rows": next(iter(columns.values()))})
     elif all(part.ndim == 1 and part.dtype.kind == "f" for part in columns.values()):
@@ -168,9 +159,7 @@ def _arrow(body: bytes, schema: Schema, max_rows: int) -> Batch:
 READERS: dict[str, Callable[[bytes, Schema, int], Batch]] = {JSON_TYPE: _json, ARROW_TYPE: _arrow, NPY_TYPE: _npy}
 
 
-def _rows(value: Any, schema: Schema) -> Batch:
-    if type(value) is not list:
-        raise Refusal(422, "rows must be a list with one entry per row.")
+def _rows(value: list[Any], schema: Schema) -> Batch:
     if schema.kind == "any" and all(type(row) is str for row in value):
         return Batch({"rows": np.array(value, dtype=object)})
     if schema.kind != "frame":
@@ -181,7 +170,7 @@ def _rows(value: Any, schema: Schema) -> Batch:
     return _columns({name: [row[i] for row in value] for i, name in enumerate(schema.features)}, schema)
 
 
-def _records(value: Any, schema: Schema) -> Batch:
+def _records(value: list[Any], schema: Schema) -> Batch:
     names = set(schema.names)
     for i, record in enumerate(value, 1):
         if type(record) is not dict:
@@ -191,54 +180,46 @@ def _records(value: Any, schema: Schema) -> Batch:
     return _columns({name: [record[name] for record in value] for name in schema.names}, schema)
 
 
-def _columns(value: Any, schema: Schema) -> Batch:
+def _columns(value: Mapping[str, Any], schema: Schema) -> Batch:
     """Return named columns, lists or arrays, in the order of the model."""
-    if not isinstance(value, dict):
-        raise Refusal(422, "columns must be an object of lists.")
     _check_names(value, schema, _SOURCE)
     return Batch({name: _vector(value[name], name, schema) for name in schema.names}, named=True)
 
 
-def _activations(value: Any, schema: Schema) -> Batch:
-    if type(value) is not dict:
-        raise Refusal(422, "activations must be an object with logits and features, each a list of lists of numbers.")
-    return _sized({name: _matrix(part, _short(name), 0) for name, part in value.items()}, schema)
+def _activations(value: Mapping[str, Any], schema: Schema) -> Batch:
+    """Return features and logits of a network, lists or arrays."""
+    sizes = sizes_of(schema)
+    if value.keys() != sizes.keys():
+        raise Refusal(422, f"A row must have {schema.words}, under {' and '.join(sizes)}.")
+    return Batch({name: _matrix(value[name], name, width) for name, width in sizes.items()})
 
 
-def _sized(parts: Parts, schema: Schema) -> Batch:
-    """Return features and logits of a network, if they are those of the model."""
-    wanted = {"features": schema.n_features, "logits": schema.n_logits}
-    if {name: part.shape[1] if part.ndim == 2 else 1 for name, part in parts.items()} != {
-        k: n for k, n in wanted.items() if n
-    }:
-        raise Refusal(422, f"A row must have {schema.words}, as lists of numbers under features and logits.")
-    return Batch(parts)
+FORMS: dict[str, Callable[[Any, Schema], Batch]] = {
+    "rows": _rows,
+    "columns": _columns,
+    "records": _records,
+    "activations": _activations,
+}
 
 
 def _from_matrix(array: NDArray[Any], schema: Schema) -> Batch:
     """Return rows of numbers as the model takes them."""
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
     if schema.kind != "any" and array.shape[1] != schema.n_features + schema.n_logits:
         raise Refusal(422, f"A row must have {schema.words}, got {array.shape[1]}.")
     if schema.kind == "frame":
         return Batch(dict(zip(schema.features, array.T, strict=True)), named=True)
     if schema.kind == "network":
-        features, logits = np.split(array, [schema.n_features], axis=1)
-        return Batch({"features": features, "logits": logits} if schema.n_features else {"logits": logits})
+        parts = {"features": array[:, : schema.n_features], "logits": array[:, schema.n_features :]}
+        return Batch({name: parts[name] for name in sizes_of(schema)})
     return Batch({"rows": array})
 
 
 def _check_names(given: Iterable[str], schema: Schema, source: str) -> None:
     """Compare the names that came with those of the model."""
     if extra := sorted(set(given) - set(schema.names)):
-        raise Refusal(
-            422, f"{source} holds {listed(map(_short, extra), 5)}, which the model does not read: leave that out."
-        )
-    try:
-        schema.check(given, source)
-    except InvalidInputError as error:
-        raise Refusal(422, str(error)) from None
+        names = listed(map(_short, extra), 5)
+        raise Refusal(422, f"{source} holds {names}, which the model does not read: leave that out.")
+    schema.check(given, source)
 
 
 def _checked(batch: Batch, ids: list[str] | None, max_rows: int) -> Batch:
@@ -249,7 +230,7 @@ def _checked(batch: Batch, ids: list[str] | None, max_rows: int) -> Batch:
     if n == 0:
         raise Refusal(422, "A batch must have at least one row, got none.")
     if n > max_rows:
-        raise Refusal(413, f"A batch may have at most {max_rows} rows, got {n}: send several batches.", limit="rows")
+        raise too_many(max_rows)
     if ids is not None and len(ids) != n:
         raise Refusal(422, f"ids must have one name per row ({n}), got {len(ids)}.")
     return Batch(batch.parts, batch.named, ids)
@@ -271,8 +252,12 @@ def _vector(values: Any, name: str, schema: Schema) -> NDArray[Any]:
     raise Refusal(422, f"The column '{name}' must hold numbers{' or texts' * schema.frame}.")
 
 
-def _matrix(values: list[Any], name: str, width: int) -> NDArray[np.float64]:
+def _matrix(values: Any, name: str, width: int) -> NDArray[Any]:
     """Return a matrix with NaN for null; 0 takes the width of the first row."""
+    if isinstance(values, np.ndarray):
+        if values.shape[1:] != (width,):
+            raise Refusal(422, f"{name} must be lists of {width} numbers.")
+        return values
     wide = width or (len(values[0]) if values and type(values[0]) is list else 0)
     for i, row in enumerate(values, 1):
         if type(row) is not list or len(row) != wide or not _NUMBERS.issuperset(map(type, row)):
@@ -297,6 +282,10 @@ def _ids(value: Any) -> list[str] | None:
         # Databases refuse some characters (NUL, half surrogates): nothing that is not printable gets that far.
         raise Refusal(422, f"Each of ids may have at most {LONGEST_ID} characters, all printable.")
     return ids
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _short(name: str) -> str:

@@ -16,8 +16,6 @@ from poscod._optional import require
 from poscod.exceptions import InvalidInputError
 from poscod.serve._settings import Settings, is_loopback
 
-__all__ = ["create_app", "run"]
-
 _BACKLOG = 1024
 
 
@@ -35,10 +33,10 @@ def create_app(model_path: str | os.PathLike[str], settings: Settings | None = N
 
     Returns
     -------
-    app : fastapi.FastAPI
+    app : starlette.applications.Starlette
         ``app.state.service`` holds its parts. Threads start here and end with the application's lifespan.
     """
-    for package in ("fastapi", "prometheus_client", "uvicorn"):
+    for package in ("starlette", "prometheus_client", "uvicorn"):
         require(package, extra="serve", feature="poscod serve")
     from poscod.serve._app import build
     from poscod.serve._service import Service
@@ -74,7 +72,7 @@ def run(
     """
     with bind(host, port) as listener:
         app = create_app(model_path, settings, access_log=access_log)
-        from poscod.serve._lines import say
+        from poscod.serve._say import say
         from poscod.serve._server import Server
 
         service = app.state.service
@@ -93,20 +91,16 @@ def run(
 
 def bind(host: str, port: int) -> socket.socket:
     """Open a port, or say why not."""
-    listener = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # With the protocol named, asyncio switches Nagle's algorithm off, which would hold every answer back for 40 ms.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        both = family == socket.AF_INET6
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except (OSError, OverflowError) as error:
-        if listener is not None:
-            listener.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInputError(
             f"{host}:{port} cannot be listened on ({reason}): choose another host or port."
         ) from None
+    # Connections inherit it: Nagle's algorithm would hold every answer back for 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setblocking(False)
     return listener

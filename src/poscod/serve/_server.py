@@ -18,10 +18,8 @@ from typing import Any
 import uvicorn  # noqa: TID253 (this file is imported where a service is run)
 from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: TID253
 
-from poscod.serve._lines import say
+from poscod.serve._say import say
 from poscod.serve._service import Service
-
-__all__ = ["Server"]
 
 
 class Server(uvicorn.Server):
@@ -75,50 +73,50 @@ def _protocol(seconds: float) -> type[asyncio.Protocol]:
     """Return uvicorn's HTTP protocol with limits for headers that do not end and answers that are not read."""
 
     class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-        header_timer: asyncio.TimerHandle | None = None
-        write_timer: asyncio.TimerHandle | None = None
+        timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.watch_headers()
+            self.watch()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            self.watch_headers()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            for timer in (self.header_timer, self.write_timer):
-                if timer is not None:
-                    timer.cancel()
-            super().connection_lost(exc)
+            self.watch()
 
         def pause_writing(self) -> None:
-            # The answer fills all buffers: its reader has so many seconds. Closing would wait for the reader, too.
             super().pause_writing()
-            self.write_timer = asyncio.get_running_loop().call_later(seconds, self.transport.abort)
+            self.watch()
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            if self.write_timer is not None:
-                self.write_timer.cancel()
-                self.write_timer = None
+            self.watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.stop()
 
         def timeout_keep_alive_handler(self) -> None:
             super().timeout_keep_alive_handler()
             asyncio.get_running_loop().call_later(seconds, self.transport.abort)
 
-        def watch_headers(self) -> None:
-            # A cycle is a request whose headers are complete; its body has a limit of its own.
-            waiting = self.cycle is None or self.cycle.response_complete
-            if not waiting and self.header_timer is not None:
-                self.header_timer.cancel()
-                self.header_timer = None
-            elif waiting and self.header_timer is None:
-                self.header_timer = asyncio.get_running_loop().call_later(seconds, self.drop)
+        def idle(self) -> bool:
+            """Tell whether the caller has to act: headers are not complete, or the answer fills all buffers. A body has a limit of its own."""
+            return self.cycle is None or self.cycle.response_complete or self.flow.write_paused
+
+        def watch(self) -> None:
+            if not self.idle():
+                self.stop()
+            elif self.timer is None:
+                self.timer = asyncio.get_running_loop().call_later(seconds, self.drop)
+
+        def stop(self) -> None:
+            if self.timer is not None:
+                self.timer.cancel()
+                self.timer = None
 
         def drop(self) -> None:
-            self.header_timer = None
-            if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
-                self.transport.abort()
+            self.timer = None
+            if self.idle() and not self.transport.is_closing():
+                self.transport.abort()  # closing would wait for the reader
 
     return Protocol

@@ -9,46 +9,43 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from poscod._validation import check_number
 from poscod.decision import Decisions
 from poscod.exceptions import PoscodError
 from poscod.model import POSCOD
 from poscod.serve._arrow import write_stream
 from poscod.serve._decision_log import DecisionLog, Entry
 from poscod.serve._engine import Engine, Job
-from poscod.serve._lines import say
 from poscod.serve._metrics import Metrics, Sample
 from poscod.serve._model import LoadedModel, ModelHolder, rates
-from poscod.serve._plain import column, dumps, floats, plain
-from poscod.serve._refusal import Refusal
-from poscod.serve._rows import READERS, Batch, first_gap, join
+from poscod.serve._rows import Batch, first_gap, join, rows_from_document
+from poscod.serve._say import NAMES, Refusal, dumps, lists, plain, say
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
 from poscod.serve._watch import Watch
 
-__all__ = ["Question", "Service"]
-
+COSTS = {"alpha": "both", "tpr_min": "right"}
+"""Costs that `/v1/at` takes, and which ends of [0, 1] belong to them."""
 _CACHED_RULES = 16
-# What the service calls the arguments of the library.
-_NAMES = {"X": "the rows"}
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Question:
-    """A batch to decide on: the model it arrived under, its name, the form of the answer, and its rows or the body they are in."""
+    """A batch to decide on: the model it arrived under, its rows, its name, and whether the answer is an Arrow stream."""
 
     loaded: LoadedModel
+    rows: Batch
     request_id: str
     arrow: bool
-    rows: Batch | None = None
-    body: bytes = b""
-    content_type: str = ""
 
 
 class Service:
@@ -57,7 +54,7 @@ class Service:
     def __init__(self, path: Path, settings: Settings) -> None:
         self.settings = settings
         self.draining = False
-        self._rules: dict[tuple[str, float | None, float | None], tuple[POSCOD, dict[str, Any]]] = {}
+        self._rule = lru_cache(_CACHED_RULES)(_rule)
         self.holder = ModelHolder(path, settings.trusted, self._new_model)
         self.watch = Watch(self.holder.current, settings)
         self.log = None if settings.log is None else DecisionLog(open_sink(settings.log), settings.log_queue_rows)
@@ -70,63 +67,48 @@ class Service:
             if part is not None:
                 part.close(self.settings.shutdown_seconds)
 
-    def job(self, question: Question) -> Job:
-        """Return the job that answers a question."""
+    async def compute(self, function: Callable[[], Any], until: float) -> Any:
+        """Call a function in a compute thread."""
+        return await self.engine.compute(Job(lambda _: [function()], None), until)
+
+    async def decide(self, question: Question, until: float) -> bytes:
+        """Answer a question, together with others that wait."""
         rows = question.rows
-        if rows is None:
-            return Job(self._decide, question)
         key = None if rows.layout is None else (question.loaded.sha256, rows.named, rows.layout)
-        return Job(self._decide, question, len(rows), key)
+        return await self.engine.compute(Job(self._decide, question, len(rows), key), until)
 
-    def rule_job(self, loaded: LoadedModel, alpha: float | None, tpr_min: float | None, rows: Batch | None) -> Job:
-        """Return the job that answers what another cost would do."""
-
-        def run(_: Sequence[Job]) -> Sequence[bytes]:
-            model, document = self._rule(loaded, alpha, tpr_min)
-            if rows is not None:
-                document = {**document, "decisions": _columns(model, _named(model, _decide(model, [rows])))}
-            return [dumps({"model": loaded.sha256, **document})]
-
-        return Job(run, None)
-
-    def _rule(self, loaded: LoadedModel, alpha: float | None, tpr_min: float | None) -> tuple[POSCOD, dict[str, Any]]:
-        key = (loaded.sha256, alpha, tpr_min)
-        found = self._rules.get(key)
-        if found is None:
-            try:
-                model = loaded.model.at(alpha=alpha, tpr_min=tpr_min)
-            except PoscodError as error:
-                raise Refusal(422, error.told(_NAMES)) from None
-            found = model, plain({"rule": model.rule_.to_dict(), "calibration": rates(model)})
-            while len(self._rules) >= _CACHED_RULES:
-                self._rules.pop(next(iter(self._rules)), None)
-            self._rules[key] = found
-        return found
+    def at(self, loaded: LoadedModel, document: dict[str, Any]) -> bytes:
+        """Say what the costs in a document would do, also to the rows in it."""
+        costs = {name: document.pop(name) for name in COSTS if document.get(name) is not None}
+        rows = {name: value for name, value in document.items() if name not in COSTS}
+        for name, value in costs.items():
+            check_number(value, name, 0.0, 1.0, closed=COSTS[name])
+        model, answer = self._rule(loaded, **costs)
+        if rows:
+            batch = rows_from_document(rows, model.schema_, self.settings.max_rows)
+            answer = {**answer, "decisions": lists(_columns(model, _named(model, _decide(model, [batch]))))}
+        return dumps({"model": loaded.sha256, **answer})
 
     def _decide(self, jobs: Sequence[Job]) -> Sequence[bytes]:
         """Answer questions of one layout in one call of the model."""
         questions: list[Question] = [job.payload for job in jobs]
         loaded = questions[0].loaded
-        batches = [
-            question.rows or READERS[question.content_type](question.body, loaded.model.schema_, self.settings.max_rows)
-            for question in questions
-        ]
-        decisions = _decide(loaded.model, batches)
+        decisions = _decide(loaded.model, [question.rows for question in questions])
         now, start, answers = time.time(), 0, []
         self.watch.put(len(decisions), (now, decisions, loaded))
         decisions = _named(loaded.model, decisions)
         self.metrics.count(decisions)
-        for question, rows in zip(questions, batches, strict=True):
-            part = decisions[start : start + len(rows)]
-            start += len(rows)
-            self.metrics.batch.observe(len(rows))
-            answers.append(_encode(question, rows, part))
+        for question in questions:
+            part = decisions[start : start + len(question.rows)]
+            start += len(part)
+            self.metrics.batch.observe(len(part))
+            answers.append(_encode(question, part))
             if self.log is not None:
-                self.log.add(Entry(now, question.request_id, rows.ids, part, loaded.sha256))
+                self.log.add(Entry(now, question.request_id, question.rows.ids, part, loaded.sha256))
         return answers
 
     def _new_model(self, loaded: LoadedModel) -> None:
-        self._rules = {}
+        self._rule.cache_clear()
         self.watch.put(0, loaded)
         say("model", sha256=loaded.sha256, file=loaded.card["file"])
 
@@ -145,12 +127,18 @@ class Service:
             yield f"poscod_{name}", kind, text, [({}, float(value or 0))]
 
 
+def _rule(loaded: LoadedModel, **costs: float) -> tuple[POSCOD, dict[str, Any]]:
+    """Return a model at other costs, and what there is to say of its rule."""
+    model = loaded.model.at(alpha=costs.get("alpha"), tpr_min=costs.get("tpr_min"))
+    return model, plain({"rule": model.rule_.to_dict(), "calibration": rates(model)})
+
+
 def _decide(model: POSCOD, batches: Sequence[Batch]) -> Decisions:
     schema = model.schema_
     try:
         return model.decide(join(schema, batches))
     except (PoscodError, ValueError, TypeError, KeyError) as error:
-        told = error.told(_NAMES) if isinstance(error, PoscodError) else str(error)
+        told = error.told(NAMES) if isinstance(error, PoscodError) else str(error)
         sentence = told.strip().partition("\n")[0].partition(". ")[0][:300].rstrip(".")  # some errors are essays
         place = first_gap(batches[0], schema) if len(batches) == 1 else ""
         gap = f" (a value is missing or not finite: {place})" if place else ""
@@ -162,22 +150,15 @@ def _named(model: POSCOD, decisions: Decisions) -> Decisions:
     return dataclasses.replace(decisions, label=model.schema_.labels(decisions.label))
 
 
-def _columns(model: POSCOD, decisions: Decisions) -> dict[str, list[Any]]:
-    return {
-        "prediction": column(decisions.predictions(model.reject_label)),
-        "label": column(decisions.label),
-        "accept": decisions.accept.tolist(),
-        "reason": decisions.reason.tolist(),
-        **{name: floats(getattr(decisions, name)) for name in ("risk", "log_ratio", "score")},
-    }
+def _columns(model: POSCOD, decisions: Decisions) -> dict[str, NDArray[Any]]:
+    """Return what is answered: the prediction and every field of the decisions."""
+    fields = {field.name: np.asarray(getattr(decisions, field.name)) for field in dataclasses.fields(decisions)}
+    return {"prediction": decisions.predictions(model.reject_label), **fields}
 
 
-def _encode(question: Question, rows: Batch, decisions: Decisions) -> bytes:
-    model, sha256 = question.loaded.model, question.loaded.sha256
-    if not question.arrow:
-        ids = {} if rows.ids is None else {"ids": rows.ids}
-        return dumps({"model": sha256, "n": len(decisions), "decisions": _columns(model, decisions), **ids})
-    columns: dict[str, Any] = {} if rows.ids is None else {"id": rows.ids}
-    columns["prediction"] = decisions.predictions(model.reject_label)
-    columns |= {field.name: np.asarray(getattr(decisions, field.name)) for field in dataclasses.fields(decisions)}
-    return write_stream(columns, {"model": sha256})
+def _encode(question: Question, decisions: Decisions) -> bytes:
+    columns, sha256, ids = _columns(question.loaded.model, decisions), question.loaded.sha256, question.rows.ids
+    if question.arrow:
+        return write_stream(columns if ids is None else {"id": ids, **columns}, {"model": sha256})
+    answer = {"model": sha256, "n": len(decisions), "decisions": lists(columns)}
+    return dumps(answer if ids is None else {**answer, "ids": ids})

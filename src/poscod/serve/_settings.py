@@ -14,8 +14,6 @@ from typing import Any
 from poscod._validation import check_count, check_number
 from poscod.exceptions import InvalidInputError
 
-__all__ = ["DEFAULT_LOG", "Settings", "is_loopback", "read_tokens"]
-
 DEFAULT_LOG = "sqlite:///decisions.db"
 TOKEN_VARIABLE = "POSCOD_TOKEN"
 _SHORTEST_TOKEN = 16
@@ -60,7 +58,7 @@ class Settings:
     open_metrics : bool, default=True
         Whether /metrics needs no token.
     log : str, default=None
-        Where decisions are logged: a folder (Parquet files) or a database URL of SQLAlchemy; None logs nothing.
+        Where decisions are logged: a folder for Parquet files, or a database URL such as sqlite:///decisions.db; by default nowhere.
     log_queue_rows : int, default=100000
         Decisions that may wait to be logged; further ones are dropped and counted.
     state_file : path, default=None

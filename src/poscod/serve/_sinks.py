@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Where decisions are logged: Parquet files in a folder, or a table of any database that SQLAlchemy knows.
 
-Convention: a sink is used by one thread and raises whatever goes wrong: its caller retries. Writing the same rows twice stores them
-once. `COLUMNS` lists what is logged; features are not among it.
+Convention: a sink is used by one thread and raises whatever goes wrong: its caller retries. It writes all rows or none, and the same rows
+twice only once. ``batch_rows`` are best written together, ``seconds`` is how long fewer may wait. Features are never logged.
 """
 
 from __future__ import annotations
@@ -10,50 +10,32 @@ from __future__ import annotations
 import os
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from poscod._files import replacing
 from poscod._json import LARGEST
 from poscod._optional import require
 from poscod.exceptions import InvalidInputError
 
-__all__ = ["COLUMNS", "TABLE", "Columns", "ParquetSink", "Sink", "SqlSink", "open_sink"]
-
-Columns = dict[str, list[Any]]
-COLUMNS: dict[str, str] = {
-    "run": "random name of the process that decided",
-    "number": "running number of the decision in that process",
-    "time": "when it was decided, UTC",
-    "request_id": "name of the request, as in the answer's X-Request-Id",
-    "row": "position in the batch",
-    "id": "the caller's name of the row, or null",
-    "label": "the classifier's answer, as text",
-    "accept": "whether the answer stands",
-    "reason": "accepted, ambiguous, unfamiliar or both",
-    "risk": "conditional risk r",
-    "log_ratio": "log g",
-    "score": "rejection score s",
-    "model": "SHA-256 of the model file",
+Rows = list[dict[str, Any]]
+COLUMNS: dict[str, tuple[str, str]] = {
+    "run": ("String", "random name of the process that decided"),
+    "number": ("BigInteger", "running number of the decision in that process"),
+    "time": ("DateTime", "when it was decided, UTC"),
+    "request_id": ("String", "name of the request, as in the answer's X-Request-Id"),
+    "row": ("Integer", "position in the batch"),
+    "id": ("String", "the caller's name of the row, or null"),
+    "label": ("Text", "the classifier's answer, as text"),
+    "accept": ("Boolean", "whether the answer stands"),
+    "reason": ("String", "accepted, ambiguous, unfamiliar or both"),
+    "risk": ("Double", "conditional risk r"),
+    "log_ratio": ("Double", "log g"),
+    "score": ("Double", "rejection score s"),
+    "model": ("String", "SHA-256 of the model file"),
 }
+"""What is logged: type in SQLAlchemy, and a comment for the database."""
+_OPTIONS: dict[str, dict[str, Any]] = {"String": {"length": 200}, "DateTime": {"timezone": True}}
 TABLE = "poscod_decisions"
-
-
-class Sink(Protocol):
-    """What a decision log writes to."""
-
-    @property
-    def batch_rows(self) -> int:
-        """Rows that are best written together."""
-
-    @property
-    def seconds(self) -> float:
-        """How long fewer of them may wait for company."""
-
-    def write(self, columns: Columns) -> None:
-        """Store rows, all of them or none."""
-
-    def close(self) -> None:
-        """Let go."""
 
 
 class ParquetSink:
@@ -65,15 +47,14 @@ class ParquetSink:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self.batch_rows, self.seconds = folder, batch_rows, seconds
 
-    def write(self, columns: Columns) -> None:
+    def write(self, rows: Rows) -> None:
         """Write a file."""
-        pa = self._pa
-        types = {"time": pa.timestamp("us", "UTC"), "id": pa.string()}
-        table = pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+        types = {"time": self._pa.timestamp("us", "UTC"), "id": self._pa.string()}
+        columns = {name: self._pa.array([row[name] for row in rows], types.get(name)) for name in COLUMNS}
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-        name = f"decisions-{stamp}-{columns['run'][0]}-{columns['number'][0]}.parquet"
+        name = f"decisions-{stamp}-{rows[0]['run']}-{rows[0]['number']}.parquet"
         with replacing(self._folder / name) as file:
-            self._parquet.write_table(table, file)
+            self._parquet.write_table(self._pa.table(columns), file)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -86,61 +67,41 @@ class SqlSink:
 
     def __init__(self, url: str) -> None:
         self._sql = require("sqlalchemy", extra="serve", feature="Logging to a database")
+        columns = [
+            self._sql.Column(
+                name, getattr(self._sql, kind)(**_OPTIONS.get(kind, {})), nullable=name == "id", comment=text
+            )
+            for name, (kind, text) in COLUMNS.items()
+        ]
+        key = self._sql.PrimaryKeyConstraint("run", "number")
+        self._table, self._ready = self._sql.Table(TABLE, self._sql.MetaData(), *columns, key), False
         try:
             address = self._sql.engine.make_url(url)
-            waits = {"connect_timeout": 5} if address.get_backend_name() in ("postgresql", "mysql", "mariadb") else {}
+            backend = address.get_backend_name()
+            waits = {"connect_timeout": 5} if backend in ("postgresql", "mysql", "mariadb") else {}
             self._engine = self._sql.create_engine(address, connect_args=waits, pool_pre_ping=True)
-        except ModuleNotFoundError as error:
-            raise InvalidInputError(
-                f"Logging to {url.partition(':')[0]} needs the driver '{error.name}', which is not installed: install it, or name "
-                "another one as in postgresql+psycopg://."
-            ) from None
+            if backend == "sqlite":  # a file that cannot be opened now is a mistake; a server may come back
+                self._prepare()
         except Exception as error:
-            text = str(error).split("\n")[0] if "@" not in url else type(error).__name__  # may hold a password
+            shown = "@" not in url or isinstance(error, ModuleNotFoundError)  # other texts may hold a password
+            text = str(error).split("\n")[0] if shown else type(error).__name__
             raise InvalidInputError(
                 f"log must be a folder or a database URL such as sqlite:///decisions.db, got one that SQLAlchemy refuses ({text})."
             ) from None
-        self._table = self._describe(self._sql)
-        self._ready = False
-        if (
-            address.get_backend_name() == "sqlite"
-        ):  # a file that cannot be opened now is a mistake; a server may come back
-            try:
-                self._prepare()
-            except Exception as error:
-                raise InvalidInputError(f"The log {address} cannot be opened ({str(error).splitlines()[0]}).") from None
-
-    def _describe(self, sql: Any) -> Any:
-        kinds = {
-            "number": sql.BigInteger,
-            "time": sql.DateTime(timezone=True),
-            "row": sql.Integer,
-            "label": sql.Text,
-            "accept": sql.Boolean,
-            **dict.fromkeys(("risk", "log_ratio", "score"), sql.Double),
-            **dict.fromkeys(("run", "reason", "request_id", "model"), sql.String(64)),
-            "id": sql.String(200),
-        }
-        columns = [
-            sql.Column(name, kinds[name], nullable=name == "id", comment=text, autoincrement=False)
-            for name, text in COLUMNS.items()
-        ]
-        return sql.Table(TABLE, sql.MetaData(), *columns, sql.PrimaryKeyConstraint("run", "number"))
 
     def _prepare(self) -> None:
         """Create the table if it is missing."""
         self._table.metadata.create_all(self._engine)
         self._ready = True
 
-    def write(self, columns: Columns) -> None:
+    def write(self, rows: Rows) -> None:
         """Insert rows in one transaction."""
         if not self._ready:
             self._prepare()
-        finite = {
-            name: [min(max(v, -LARGEST), LARGEST) for v in values] if name in ("risk", "log_ratio", "score") else values
-            for name, values in columns.items()
-        }
-        rows = [dict(zip(finite, values, strict=True)) for values in zip(*finite.values(), strict=True)]
+        rows = [
+            row | {name: min(max(row[name], -LARGEST), LARGEST) for name in ("risk", "log_ratio", "score")}
+            for row in rows
+        ]
         try:
             with self._engine.begin() as connection:
                 connection.execute(self._table.insert(), rows)
@@ -154,6 +115,9 @@ class SqlSink:
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()
+
+
+Sink = ParquetSink | SqlSink
 
 
 def open_sink(target: str) -> Sink:

@@ -2,16 +2,15 @@
 """The monitor of a running service: one thread that counts decisions and keeps a summary ready.
 
 Convention: requests only append to a bounded queue; only the watching thread touches the `Monitor`, so counting needs no lock and
-reading a summary costs nothing. The state file holds the state, the reference it was counted with and the hash of the model;
-a state that is not taken up stays beside it: that of another model under the first digits of its hash, from where it is taken up when
-the model comes back; one that cannot be used under a number.
+reading a summary costs nothing. Each model has a state file of its own, with the first digits of its hash in the name, which is taken up
+when the model comes back; it holds the state, the reference it was counted with and the whole hash. One that cannot be used is renamed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import fields
@@ -25,14 +24,11 @@ from poscod._files import replacing
 from poscod.decision import Decisions
 from poscod.exceptions import PoscodError
 from poscod.monitor import FINDINGS, Monitor, Reference
-from poscod.serve._lines import say, where
 from poscod.serve._metrics import Sample
 from poscod.serve._model import LoadedModel
-from poscod.serve._plain import plain
+from poscod.serve._say import plain, say, where
 from poscod.serve._settings import Settings
 from poscod.serve._worker import Worker
-
-__all__ = ["Watch"]
 
 # How long the thread waits for decisions, how often the summary is made anew and the state saved at most.
 _PATIENCE, _SUMMARY_SECONDS, _SAVE_SECONDS = 0.25, 1.0, 60.0
@@ -68,7 +64,7 @@ class Watch(Worker["_Counted | LoadedModel"]):
         if document["windows"]:
             last = document["windows"][-1]
             shares = [({"bound": name}, last["pi"][name]) for name in ("low", "estimate", "high")]
-            known = [(labels, float(value)) for labels, value in shares if value is not None]
+            known = [share for share in shares if share[1] is not None]
             yield "poscod_ood_share", "gauge", "OOD share of the latest window, with its interval", known
             yield "poscod_window_decisions", "gauge", "Decisions in the latest window", [({}, float(last["n"]))]
             if last["n"]:
@@ -83,7 +79,7 @@ class Watch(Worker["_Counted | LoadedModel"]):
             rest = self._count(taken)
             self._fresh |= len(rest) < len(taken)
             if upcoming:
-                self._save(self._settings.state_file)
+                self._save()
                 self._begin(upcoming[-1])
                 rest = self._count(rest)  # the new model has decided before the monitor knew of it
                 self._fresh = True
@@ -95,7 +91,7 @@ class Watch(Worker["_Counted | LoadedModel"]):
                 self._summary_at, self._fresh = time.monotonic(), False
                 self._pause = max(_SUMMARY_SECONDS, _SUMMARY_SHARE * (self._summary_at - now))
             if self.closing or now - self._saved_at >= _SAVE_SECONDS:
-                self._save(self._settings.state_file)
+                self._save()
                 self._saved_at = now
         except Exception as error:  # a monitor that fails must not end the service, nor its own thread
             say("monitor-fault", error=where(error))
@@ -118,13 +114,9 @@ class Watch(Worker["_Counted | LoadedModel"]):
         """Take up the state that was saved for a model, or begin with none."""
         self._sha256, self._monitor, self._why = loaded.sha256, None, None
         state = self._settings.state_file
-        if state is not None:
-            archive = _archive(state, self._sha256)
-            for path in (state, archive):
-                if path.exists() and self._restore(path, state):
-                    if path == archive:
-                        _rename(archive, state)
-                    return
+        self._path = state and state.with_name(f"{state.stem}-{self._sha256[:12]}{state.suffix}")
+        if self._path is not None and self._path.exists() and self._restore(self._path):
+            return
         try:
             # The date of the file, not of today: calibration ages with it, and states of several processes can be merged.
             reference = Reference.from_model(loaded.model, created=loaded.card["written_at"][:10])
@@ -134,48 +126,36 @@ class Watch(Worker["_Counted | LoadedModel"]):
             return
         self._monitor = Monitor(reference, window=self._settings.window, ood_limit=self._settings.ood_limit)
 
-    def _restore(self, path: Path, state: Path) -> bool:
-        """Take up a saved state; one that is not taken up is renamed, so that nothing overwrites it."""
-        numbered = (state.with_name(f"{state.stem}-unused-{i}{state.suffix}") for i in itertools.count(1))
-        names: Iterable[Path] = numbered
+    def _restore(self, path: Path) -> bool:
+        """Take up a saved state; one that cannot be taken up is renamed, so that nothing overwrites it."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            if data["sha256"] == self._sha256:
-                monitor = Monitor.from_state(data["monitor"], Reference.from_dict(data["reference"]))
-                if (monitor.window, monitor.ood_limit) == (self._settings.window, self._settings.ood_limit):
-                    self._monitor = monitor
-                    return True
-                say("monitor-state", sentence=f"{path} was counted with another window or limit and is not used.")
-            elif re.fullmatch("[0-9a-f]{64}", data["sha256"]):
-                names = itertools.chain([_archive(state, data["sha256"])], numbered)
+            monitor = Monitor.from_state(data["monitor"], Reference.from_dict(data["reference"]))
+            asked = (self._settings.window, self._settings.ood_limit, self._sha256)
+            if (monitor.window, monitor.ood_limit, data["sha256"]) == asked:
+                self._monitor = monitor
+                return True
+            why = "was counted with another window, limit or model"
         except (PoscodError, OSError, ValueError, KeyError, TypeError) as error:
-            say("monitor-state", sentence=f"{path} cannot be read and is not used ({type(error).__name__}).")
-        _rename(path, next(name for name in names if not name.exists()))
+            why = f"cannot be read ({type(error).__name__})"
+        names = (path.with_name(f"{path.stem}-unused-{i}{path.suffix}") for i in itertools.count(1))
+        aside = next(name for name in names if not name.exists())
+        say("monitor-state", sentence=f"{path} {why}: it is not used and becomes {aside.name}.")
+        with contextlib.suppress(OSError):
+            path.rename(aside)
         return False
 
-    def _save(self, path: Path | None) -> None:
-        if path is None or self._monitor is None:
+    def _save(self) -> None:
+        if self._path is None or self._monitor is None:
             return
         reference, monitor = self._monitor.reference.to_dict(), self._monitor.state()
         try:
-            with replacing(path) as file:
+            with replacing(self._path) as file:
                 file.write(json.dumps({"sha256": self._sha256, "reference": reference, "monitor": monitor}).encode())
         except OSError as error:
-            say("monitor-state", sentence=f"{path} cannot be written ({error.strerror}).")
+            say("monitor-state", sentence=f"{self._path} cannot be written ({error.strerror}).")
 
     def _summarise(self) -> None:
         summary = {"windows": [], "findings": []} if self._monitor is None else self._monitor.summary()
         stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._document = plain({"model": self._sha256, "at": stamp, "off": self._why, **summary})
-
-
-def _archive(state: Path, sha256: str) -> Path:
-    """Return where the state of a model that is not in service lies."""
-    return state.with_name(f"{state.stem}-{sha256[:12]}{state.suffix}")
-
-
-def _rename(path: Path, target: Path) -> None:
-    try:
-        path.rename(target)
-    except OSError as error:
-        say("monitor-state", sentence=f"{path} cannot be renamed to {target.name} ({error.strerror}).")

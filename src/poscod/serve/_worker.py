@@ -12,8 +12,6 @@ import time
 from collections import deque
 from typing import Generic, TypeVar
 
-__all__ = ["Worker"]
-
 Item = TypeVar("Item")
 
 

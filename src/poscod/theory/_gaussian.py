@@ -52,7 +52,7 @@ class Discretisation(NamedTuple):
 
 
 class GaussianWorld:
-    """A known world: ID is a mixture of labelled Gaussians, OOD a mixture of Gaussians.
+    """A known world: ID is a mixture of labeled Gaussians, OOD a mixture of Gaussians.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ class GaussianWorld:
         return world.solve(problem, None if classifier is None else classifier(X))
 
     def sample_id(self, n: int, random_state: Any = None) -> tuple[Floats, NDArray[np.int64]]:
-        """Draw labelled ID inputs.
+        """Draw labeled ID inputs.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class GaussianWorld:
         return self._ood.sample(check_count(n, "n"), check_random_state(random_state))[0]
 
     def sample_mixture(self, n: int, pi: float, random_state: Any = None) -> tuple[Floats, NDArray[np.bool_]]:
-        """Draw unlabelled traffic: each row is OOD with probability pi.
+        """Draw unlabeled traffic: each row is OOD with probability pi.
 
         Parameters
         ----------

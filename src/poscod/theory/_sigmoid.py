@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Theorem 4: for Gaussians with one covariance the corrected sigmoid is the exact posterior of the source.
 
-Convention: z = I marks a row of the ID sample and z = U a row of the unlabelled mixture, whose OOD share is pi;
+Convention: z = I marks a row of the ID sample and z = U a row of the unlabeled mixture, whose OOD share is pi;
 pi_u = P(z = U). Signs follow errata 1: theta points from ID to OOD, so that theta^T [x; 1] grows with log g.
 """
 
@@ -45,9 +45,9 @@ def corrected_sigmoid_parameters(
     covariance : float or array-like of shape (d, d)
         Covariance of both.
     pi : float in (0, 1]
-        OOD prior of the unlabelled mixture.
+        OOD prior of the unlabeled mixture.
     pi_u : float in (0, 1)
-        Share of unlabelled rows among all rows.
+        Share of unlabeled rows among all rows.
 
     Returns
     -------
@@ -119,9 +119,9 @@ def source_posterior(log_density_id: ArrayLike, log_density_ood: ArrayLike, pi: 
     log_density_id, log_density_ood : array-like of shape (n,)
         log p_I and log p_O of each row.
     pi : float in [0, 1]
-        OOD prior of the unlabelled mixture.
+        OOD prior of the unlabeled mixture.
     pi_u : float in (0, 1)
-        Share of unlabelled rows among all rows.
+        Share of unlabeled rows among all rows.
 
     Returns
     -------
@@ -154,7 +154,7 @@ def prior_from_a(a: float, pi_u: float) -> float:
     a : float
         Additive term, at least 0 and below pi_u / (1 - pi_u).
     pi_u : float in (0, 1)
-        Share of unlabelled rows among all rows.
+        Share of unlabeled rows among all rows.
 
     Returns
     -------

@@ -15,31 +15,22 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from poscod._inputs import _LEAST_PROBABILITY
 from poscod.backends.onnx._graph import Graph
 from poscod.exceptions import InvalidInputError
+from poscod.model import LEAST_PROBABILITY
 
 
-def _standard(graph: Graph, step: Any, x: str) -> str:
-    if step.mean_ is not None and step.with_mean:
-        x = graph("Sub", x, graph.real(step.mean_))
-    return x if step.scale_ is None else graph("Div", x, graph.real(step.scale_))
+def _standard(step: StandardScaler) -> tuple[Any, Any]:
+    gain = 1.0 if step.scale_ is None else 1.0 / step.scale_
+    return gain, -step.mean_ * gain if step.with_mean else 0.0
 
 
-def _min_max(graph: Graph, step: Any, x: str) -> str:
-    x = graph("Add", graph("Mul", x, graph.real(step.scale_)), graph.real(step.min_))
-    if step.clip:
-        low, high = step.feature_range
-        x = graph("Min", graph("Max", x, graph.real(low)), graph.real(high))
-    return x
-
-
-STEPS: dict[type, Callable[[Graph, Any, str], str]] = {
+STEPS: dict[type, Callable[[Any], tuple[Any, Any]]] = {
     StandardScaler: _standard,
-    MinMaxScaler: _min_max,
-    MaxAbsScaler: lambda graph, step, x: graph("Div", x, graph.real(step.scale_)),
+    MinMaxScaler: lambda step: (step.scale_, step.min_),
+    MaxAbsScaler: lambda step: (1.0 / step.scale_, 0.0),
 }
-"""Steps of a pipeline before the classifier."""
+"""Steps of a pipeline before the classifier: by what they multiply and what they add."""
 
 
 def classifier_logits(graph: Graph, classifier: Any, x: str) -> str:
@@ -52,7 +43,9 @@ def classifier_logits(graph: Graph, classifier: Any, x: str) -> str:
                 continue
             if type(step) not in STEPS:
                 raise _refusal(step)
-            x = STEPS[type(step)](graph, step, x)
+            gain, offset = STEPS[type(step)](step)
+            x = graph("Add", graph("Mul", x, graph.real(gain)), graph.real(offset))
+            x = graph.clip(x, *step.feature_range) if getattr(step, "clip", False) else x
         classifier = classifier.steps[-1][1]
     if type(classifier) is not LogisticRegression:
         raise _refusal(classifier)
@@ -60,7 +53,7 @@ def classifier_logits(graph: Graph, classifier: Any, x: str) -> str:
     if len(classifier.classes_) == 2:  # one row of coefficients stands for the second class
         weight, bias = np.vstack([np.zeros_like(weight), weight]), np.concatenate([[0.0], np.ravel(bias)])
     margin = graph("Add", graph("MatMul", x, graph.real(weight.T)), graph.real(bias))
-    return graph.log_at_least(graph("Softmax", margin, axis=1), graph.real(_LEAST_PROBABILITY))
+    return graph.log_at_least(graph("Softmax", margin, axis=1), graph.real(LEAST_PROBABILITY))
 
 
 def _refusal(step: Any) -> InvalidInputError:

@@ -7,21 +7,21 @@ Convention: as `poscod.backends.torch.extract`, for files that any framework wro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poscod._optional import require
-from poscod._validation import check_choice, check_count
 from poscod.activations import Activations
+from poscod.backends._blocks import as_batches
 from poscod.backends._progress import watched
+from poscod.backends._reason import reason
 from poscod.backends._spool import Spool
 from poscod.backends.onnx._backbone import expose, find_ends, open_model
 from poscod.exceptions import InvalidInputError
 
-HINT = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
 LABELS = ("labels", "label")
 
 
@@ -42,6 +42,7 @@ def extract(
     Parameters
     ----------
     model : str, path-like or ModelProto
+        The network, or the file that holds it.
     data : ndarray, pair (inputs, labels) of ndarray, or iterable of batches
         A batch is an array, a pair (array, labels), or a mapping of the network's input names (and ``labels``).
     features, logits : str, default=None
@@ -60,9 +61,9 @@ def extract(
     Returns
     -------
     activations : Activations
+        ``weight`` and ``bias`` are there if ``logits = features @ weight.T + bias`` holds, which is checked on the first batch.
     """
     runtime = require("onnxruntime", extra="onnx", feature="Running an ONNX network")
-    check_choice(dtype, "dtype", {"float32": 0, "float64": 1})
     network = open_model(model)
     ends = find_ends(network, features, logits)
     try:
@@ -70,16 +71,16 @@ def extract(
             expose(network, ends).SerializeToString(), providers=providers or ["CPUExecutionProvider"]
         )
     except Exception as error:
-        raise InvalidInputError(f"The network could not be loaded by onnxruntime ({_first_line(error)}).") from None
+        raise InvalidInputError(f"The network could not be loaded by onnxruntime ({reason(error)}).") from None
     names = {value.name: value.type for value in session.get_inputs()}
     weight, bias = ends.weight, ends.bias
-    with Spool(to, dtype=dtype, hint=HINT) as spool:
-        for batch in watched(_batches(data, batch_size), "extract", progress, extra="onnx"):
+    with Spool(to, dtype=dtype) as spool:
+        for batch in watched(as_batches(data, batch_size, "data"), "extract", progress, extra="onnx"):
             feed, labels = _feed(batch, names)
             try:
                 x, z = session.run([ends.features, ends.logits], feed)
             except Exception as error:
-                raise InvalidInputError(f"The network could not be run on this input ({_first_line(error)}).") from None
+                raise InvalidInputError(f"The network could not be run on this input ({reason(error)}).") from None
             x, z = (
                 value.reshape(len(value), -1) if value.ndim > 2 and value[0].size == value.shape[1] else value
                 for value in (x, z)
@@ -88,35 +89,6 @@ def extract(
                 weight, bias = None, None
             spool.add(x, z, labels)
         return spool.finish(weight, None if weight is None else bias)
-
-
-def _batches(data: Any, batch_size: int) -> Iterable[Any]:
-    check_count(batch_size, "batch_size")
-    if isinstance(data, np.ndarray):
-        return _Cut((data,), batch_size)
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, np.ndarray) for part in data):
-        if len(data[0]) != len(data[1]):
-            raise InvalidInputError(f"data must pair as many labels as inputs, got {len(data[0])} and {len(data[1])}.")
-        return _Cut(data, batch_size)
-    if not isinstance(data, Iterable):
-        raise InvalidInputError(
-            f"data must be an array, a pair (inputs, labels) or batches, got {type(data).__name__}."
-        )
-    return data
-
-
-class _Cut:
-    """Arrays in blocks of rows."""
-
-    def __init__(self, arrays: tuple[NDArray[Any], ...], rows: int) -> None:
-        self.arrays, self.rows = arrays, rows
-
-    def __len__(self) -> int:
-        return -(-len(self.arrays[0]) // self.rows)
-
-    def __iter__(self) -> Iterator[Any]:
-        for start in range(0, len(self.arrays[0]), self.rows):
-            yield tuple(array[start : start + self.rows] for array in self.arrays)
 
 
 def _feed(batch: Any, names: dict[str, str]) -> tuple[dict[str, NDArray[Any]], Any]:
@@ -147,7 +119,3 @@ def _affine(x: NDArray[Any], z: NDArray[Any], weight: NDArray[Any], bias: NDArra
         return False
     made = x.astype(np.float64) @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
     return bool(np.abs(made - z).max() <= 1e-3 * (1.0 + np.abs(z).max()))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

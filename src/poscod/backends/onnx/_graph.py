@@ -49,29 +49,41 @@ class Graph:
         """Return the name of a constant of the wide type."""
         return self.constant(value, self.wide)
 
-    def __call__(self, operator: str, *inputs: str, to: str | None = None, **attributes: Any) -> str:
-        """Add an operation with one output and return its name."""
-        name = f"poscod/{operator.lower()}_{len(self.nodes)}" if to is None else to
-        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], name=f"{name}_node", **attributes))
+    def __call__(
+        self, operator: str, *inputs: str, name: str | None = None, more: tuple[str, ...] = (), **attributes: Any
+    ) -> str:
+        """Add an operation and return the name of its first output; `more` are endings for names of the others."""
+        name = f"poscod/{operator.lower()}_{len(self.nodes)}" if name is None else name
+        made = [name, *(f"{name}_{ending}" for ending in more)]
+        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), made, name=f"{name}_node", **attributes))
         return name
 
-    def cast(self, value: str, dtype: str, to: str | None = None) -> str:
+    def cast(self, value: str, dtype: str) -> str:
         """Return a value in another type."""
-        name = f"poscod/cast_{len(self.nodes)}" if to is None else to
-        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        self.nodes.append(self.onnx.helper.make_node("Cast", [value], [name], name=f"{name}_node", to=kind))
-        return name
+        return self("Cast", value, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def reduce(self, operator: str, value: str, *, keep: bool = False) -> str:
-        """Reduce the columns of each row."""
+    def reduce(self, operator: str, value: str) -> str:
+        """Reduce the columns of each row to one."""
         if operator == "ReduceSum" or self.opset >= AXES_AS_INPUT:
-            return self(operator, value, self.constant([1], "int64"), keepdims=int(keep))
-        return self(operator, value, axes=[1], keepdims=int(keep))
+            return self(operator, value, self.constant([1], "int64"))
+        return self(operator, value, axes=[1])
+
+    def standardise(self, value: str, mean: Any, gain: Any, dtype: str) -> str:
+        """Return (value - mean) * gain, column by column."""
+        return self("Mul", self("Sub", value, self.constant(mean, dtype)), self.constant(gain, dtype))
+
+    def product(self, value: str, matrix: Any) -> str:
+        """Return value @ matrix, multiplied in the narrow type and returned in the wide one."""
+        return self.cast(self("MatMul", value, self.constant(matrix, self.narrow)), self.wide)
+
+    def clip(self, value: str, low: float, high: float) -> str:
+        """Return a value inside an interval."""
+        return self("Min", self("Max", value, self.real(low)), self.real(high))
 
     def squares(self, value: str) -> str:
         """Return the sum of squares of each row, shape (n, 1), in the wide type."""
         value = self.cast(value, self.wide)
-        return self.reduce("ReduceSum", self("Mul", value, value), keep=True)
+        return self.reduce("ReduceSum", self("Mul", value, value))
 
     def log_at_least(self, value: str, least: str) -> str:
         """Return the logarithm of a value that is at least another."""

@@ -28,26 +28,23 @@ class Top(NamedTuple):
 def split_top(graph: Graph, logits: str, n_classes: int) -> Top:
     """Split logits into the largest and the others."""
     index = graph("ArgMax", logits, axis=1, keepdims=1)
-    best = graph.reduce("ReduceMax", logits, keep=True)
+    best = graph.reduce("ReduceMax", logits)
     mask = graph("Equal", index, graph.constant(np.arange(n_classes)[None, :], "int64"))
     return Top(index, best, graph("Where", mask, graph.real(NEVER), logits))
 
 
-def answer(graph: Graph, logits: str, n_classes: int, temperature: float, loss: Floats) -> tuple[str, str, str]:
-    """Return posterior, answer and conditional risk."""
+def answer(graph: Graph, logits: str, n_classes: int, temperature: float, loss: Floats) -> str:
+    """Add posterior and answer, and return the conditional risk."""
     rows = graph.constant([-1], "int64")
     scaled = graph("Div", logits, graph.real(temperature))
-    posterior = graph("Softmax", scaled, axis=1, to="posterior")
+    posterior = graph("Softmax", scaled, axis=1, name="posterior")
     if np.array_equal(loss, 1.0 - np.eye(n_classes)):
         top = split_top(graph, scaled, n_classes)
         label = graph("ArgMax", logits, axis=1, keepdims=1)
-        if n_classes == 1:
-            risk = graph("Mul", top.best, graph.real(0.0))
-        else:
-            rest = graph.reduce("ReduceLogSumExp", graph("Sub", top.others, top.best), keep=True)
-            risk = graph("Sigmoid", rest)
+        risk = graph("Sigmoid", graph.reduce("ReduceLogSumExp", graph("Sub", top.others, top.best)))
     else:
         expected = graph("MatMul", posterior, graph.real(loss))
         label = graph("ArgMin", expected, axis=1, keepdims=1)
         risk = graph("GatherElements", expected, label, axis=1)
-    return posterior, graph("Reshape", label, rows, to="label"), graph("Reshape", risk, rows, to="risk")
+    graph("Reshape", label, rows, name="label")
+    return graph("Reshape", risk, rows, name="risk")

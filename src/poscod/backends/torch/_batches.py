@@ -13,13 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from poscod._validation import check_count
+from poscod.backends._blocks import as_batches
+from poscod.backends._reason import reason
 from poscod.exceptions import InvalidInputError
 
 LABELS = ("labels", "label")
 # Names under which data sets of images (OpenOOD, some of Hugging Face) pass the one positional input.
 INPUTS = ("data", "image")
+AMP: dict[str, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+"""Mixed precision by name."""
 
 
 class Batch(NamedTuple):
@@ -39,33 +44,16 @@ class Batch(NamedTuple):
 
 def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
     """Return something that yields batches."""
-    check_count(batch_size, "batch_size")
-    if (
-        isinstance(data, tuple)
-        and len(data) == 2
-        and all(isinstance(part, (torch.Tensor, np.ndarray)) for part in data)
-    ):
-        if len(data[0]) != len(data[1]):
-            raise InvalidInputError(
-                f"loader must pair as many labels as inputs, got {len(data[0])} and {len(data[1])}."
-            )
-        data = torch.utils.data.TensorDataset(*(torch.as_tensor(part) for part in data))
-    elif isinstance(data, (torch.Tensor, np.ndarray)):
-        data = torch.utils.data.TensorDataset(torch.as_tensor(data))
     by_number = hasattr(data, "__len__") and hasattr(data, "__getitem__") and not hasattr(data, "__iter__")
-    if by_number or (
-        isinstance(data, torch.utils.data.Dataset) and not isinstance(data, torch.utils.data.IterableDataset)
-    ):
-        return torch.utils.data.DataLoader(data, batch_size=batch_size)
-    if not isinstance(data, Iterable):
-        raise InvalidInputError(
-            f"loader must be a DataLoader, a data set, a tensor or an array, got {type(data).__name__}."
-        )
-    return data
+    if by_number or (isinstance(data, Dataset) and not isinstance(data, IterableDataset)):
+        return DataLoader(data, batch_size=check_count(batch_size, "batch_size"))
+    return as_batches(data, batch_size, "loader", (torch.Tensor, np.ndarray))
 
 
 def split_batch(batch: Any) -> Batch:
     """Tell the input of a batch from its labels."""
+    if isinstance(batch, Batch):
+        return batch
     labels = None
     if isinstance(batch, Mapping):
         labels = next((batch[key] for key in LABELS if batch.get(key) is not None), None)
@@ -73,10 +61,6 @@ def split_batch(batch: Any) -> Batch:
         inputs = next((rest[key] for key in INPUTS if key in rest), None)
         return Batch((), rest, labels) if inputs is None else Batch((inputs,), {}, labels)
     if isinstance(batch, (tuple, list)):
-        if not batch:
-            raise InvalidInputError(
-                "loader must not yield empty tuples: a batch is an input, or a pair (input, labels)."
-            )
         batch, labels = batch[0], batch[1] if len(batch) > 1 else None
     if isinstance(batch, Mapping):
         return Batch((), dict(batch), labels)
@@ -106,33 +90,9 @@ def call(model: torch.nn.Module, batch: Batch) -> Any:
     except RuntimeError as error:
         given = [value for value in (*batch.args, *batch.kwargs.values()) if isinstance(value, torch.Tensor)]
         shapes = " and ".join(f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}" for value in given)
-        first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "no reason given"
-        raise InvalidInputError(f"The model could not be run on a batch of shape {shapes} ({first}).") from error
-
-
-def join(batches: list[Batch]) -> Batch:
-    """Put the rows of several batches of one kind into one, without labels."""
-
-    def both(parts: list[Any]) -> Any:
-        first = parts[0]
-        if isinstance(first, torch.Tensor):
-            if len({part.shape[1:] for part in parts}) > 1:
-                shapes = " and ".join(str(tuple(part.shape[1:])) for part in parts)
-                raise InvalidInputError(f"ID and unlabelled rows must have one shape, got {shapes}.")
-            return torch.cat(parts)
-        if isinstance(first, dict):
-            return {key: both([part[key] for part in parts]) for key in first}
-        if isinstance(first, (tuple, list)):
-            return type(first)(both(list(items)) for items in zip(*parts, strict=True))
-        return first
-
-    return Batch(both([b.args for b in batches]), both([b.kwargs for b in batches]), None)
-
-
-def device_of(model: torch.nn.Module) -> torch.device:
-    """Return the device of a network's first parameter."""
-    first = next(iter(model.parameters()), None)
-    return torch.device("cpu") if first is None else first.device
+        raise InvalidInputError(
+            f"The model could not be run on a batch of shape {shapes} ({reason(error)})."
+        ) from error
 
 
 def unwrap(model: Any) -> torch.nn.Module:
@@ -147,7 +107,7 @@ def unwrap(model: Any) -> torch.nn.Module:
 @contextmanager
 def evaluating(model: torch.nn.Module, device: torch.device | str | None) -> Iterator[torch.device]:
     """Put a network in evaluation mode on a device, and everything back where it was afterwards."""
-    before = device_of(model)
+    before = next((value.device for value in model.parameters()), torch.device("cpu"))
     modes = {module: module.training for module in model.modules()}
     there = before if device is None else torch.device(device)
     try:
@@ -159,13 +119,3 @@ def evaluating(model: torch.nn.Module, device: torch.device | str | None) -> Ite
         for module, mode in modes.items():
             module.training = mode
         model.to(before)
-
-
-def precision(amp: Any) -> torch.dtype | None:
-    """Return the dtype of mixed precision."""
-    known = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-    if amp is None or amp in known.values():
-        return amp
-    if amp not in known:
-        raise InvalidInputError(f"amp must be 'float16', 'bfloat16' or None, got {amp!r}.")
-    return known[amp]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where a training run stands, in one file that is always whole.
+"""Files of a training run and of its result: plain arrays, always whole.
 
-Convention: an .npz archive of plain arrays: tensors under ``group/name``, everything else as JSON under ``record``. It is replaced in one step,
-so a killed run leaves the last complete epoch; nothing in it is ever executed.
+Convention: an .npz archive of tensors under ``group/name`` and of everything else as JSON under ``record``. It is replaced in one step, so a
+killed run leaves the last complete epoch; nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -54,18 +54,14 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, torch
 
 def pack_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """Return the numbers of an optimiser by name."""
-    return {
-        f"{index}/{name}": torch.as_tensor(value)
-        for index, state in optimiser.state_dict()["state"].items()
-        for name, value in state.items()
-        if value is not None
-    }
+    states = optimiser.state_dict()["state"]
+    return {f"{index}/{name}": value for index, state in states.items() for name, value in state.items()}
 
 
 def unpack_optimiser(optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
     """Give an optimiser its numbers back."""
-    state: dict[int, dict[str, torch.Tensor]] = {}
+    states: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
         index, _, name = key.partition("/")
-        state.setdefault(int(index), {})[name] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+        states.setdefault(int(index), {})[name] = value
+    optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from poscod.backends._reason import reason
 from poscod.exceptions import InvalidInputError
 
 
@@ -45,29 +46,16 @@ class Headed(torch.nn.Module):
 
 
 def load_exported(path: str | os.PathLike[str]) -> torch.nn.Module:
-    """Read an exported program (.pt2).
-
-    Parameters
-    ----------
-    path : str or path-like
-        File of ``torch.export.save``.
-
-    Returns
-    -------
-    model : Module
-        With a last layer, as `extract` needs it.
-    """
-    source = os.fspath(path)
-    if not os.path.isfile(source):
-        raise FileNotFoundError(f"There is no file {source}.")
+    """Read an exported program (.pt2), a file of ``torch.export.save``, for `extract`."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch about its own format
-            program = torch.export.load(source).module()
+            program: torch.nn.Module = torch.export.load(path).module()
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InvalidInputError(f"{source} could not be read as an exported program ({first}).") from None
-    return with_head(program)
+        raise InvalidInputError(f"{path} could not be read as an exported program ({reason(error)}).") from None
+    return program
 
 
 def with_head(model: torch.nn.Module) -> torch.nn.Module:

@@ -18,21 +18,20 @@ from poscod._validation import check_choice
 from poscod.activations import Activations
 from poscod.backends._progress import watched
 from poscod.backends._spool import Spool
-from poscod.backends.torch._batches import as_loader, call, evaluating, precision, split_batch, to_device, unwrap
+from poscod.backends.torch._batches import AMP, as_loader, call, evaluating, split_batch, to_device, unwrap
 from poscod.backends.torch._exported import with_head
 from poscod.backends.torch._last_layer import LastLayer
 
-HALF = "half precision overflowed (float16 ends at 65504, and a sum of squares gets there soon): use amp='bfloat16' or no amp."
-PLAIN = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
+HALF = "half precision overflowed (float16 ends at 65504, and a sum of squares gets there soon): use {amp} bfloat16, or none."
 
 
 def extract(
     model: Any,
     loader: Any,
-    layer: str | torch.nn.Module | None = None,
+    layer: str | None = None,
     *,
     device: str | torch.device | None = None,
-    amp: Any = None,
+    amp: str | None = None,
     dtype: str = "float32",
     to: str | os.PathLike[str] | None = None,
     batch_size: int = 256,
@@ -47,12 +46,12 @@ def extract(
         their name). It is run in evaluation mode and left in the mode it was in.
     loader : iterable of batches, Dataset, Tensor, ndarray, or a pair (inputs, labels) of the latter two
         A batch is an input, a pair (input, labels) or a mapping of the network's arguments.
-    layer : str or Module, default=None
-        The layer whose output is the logits and whose input is the features; None finds it: it is the layer with a weight matrix
+    layer : str, default=None
+        Name of the layer whose output is the logits and whose input is the features; None finds it: it is the layer with a weight matrix
         whose output equals what the network returns.
     device : str or torch.device, default=None
         Where to run; None is where the network is.
-    amp : {"float16", "bfloat16"} or torch.dtype, default=None
+    amp : {"float16", "bfloat16"}, default=None
         Mixed precision.
     dtype : {"float32", "float64"}, default="float32"
         What numbers are kept as.
@@ -75,13 +74,12 @@ def extract(
     Activations(features=(5, 8) float32, logits=(5, 3) float32, labels=(5,) int64, weight=(3, 8) float32, bias=(3,) float32)
     """
     model = with_head(unwrap(model))
-    half = precision(amp)
-    check_choice(dtype, "dtype", {"float32": 0, "float64": 1})
+    half = None if amp is None else check_choice(amp, "amp", AMP)
     batches = as_loader(loader, batch_size)
     watch = LastLayer(model, layer)
     last: tuple[torch.Tensor, torch.Tensor] | None = None
     try:
-        with evaluating(model, device) as there, Spool(to, dtype=dtype, hint=PLAIN) as spool, torch.inference_mode():
+        with evaluating(model, device) as there, Spool(to, dtype=dtype) as spool, torch.inference_mode():
             for batch in watched(batches, "extract", progress, extra="torch"):
                 rows = to_device(split_batch(batch), there)
                 with torch.autocast(there.type, dtype=half, enabled=half is not None):

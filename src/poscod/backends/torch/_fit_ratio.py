@@ -13,33 +13,24 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from poscod._validation import check_choice, check_count, check_number
 from poscod.activations import Activations
-from poscod.backends._progress import epochs_shown
-from poscod.backends.torch._augment import as_augmentation
 from poscod.backends.torch._batches import evaluating, unwrap
 from poscod.backends.torch._body import Body
 from poscod.backends.torch._exported import with_head
-from poscod.backends.torch._head import new_head, warm_start
+from poscod.backends.torch._head import INSIDE, Head, closed_form
 from poscod.backends.torch._loss import CorrectedSigmoidLoss
 from poscod.backends.torch._network_ratio import NetworkRatio
-from poscod.backends.torch._processes import Processes, processes
-from poscod.backends.torch._rows import RowSource, Sides, split_sides
-from poscod.backends.torch._training import Settings, Training, features_of
+from poscod.backends.torch._rows import Sides, split_sides
+from poscod.backends.torch._training import Settings, Training
 from poscod.exceptions import InvalidInputError
-from poscod.ratio import FixedLinear
-
-TRAIN: dict[str, str] = {
-    "head": "the linear layer with one output; the network is frozen",
-    "all": "every weight of a copy of the network, and the head",
-}
-BATCH_NORM: dict[str, bool] = {"fixed": True, "batch": False}
+from poscod.ratio import FixedLinear, LinearRatio, fit_scaler
 
 
 def fit_ratio(
@@ -48,9 +39,9 @@ def fit_ratio(
     unlabeled_data: Any,
     *,
     train: str = "head",
-    layer: str | torch.nn.Module | None = None,
+    layer: str | None = None,
     validation: Any = 0.2,
-    augment: Any = None,
+    augment: Callable[[Any], Any] | None = None,
     ood_prior: float | None = None,
     start: bool = True,
     dropout: float = 0.2,
@@ -59,9 +50,7 @@ def fit_ratio(
     learning_rate: float = 0.003,
     backbone_learning_rate: float | None = None,
     decay_every: int = 50,
-    weight_decay: float = 0.0,
     patience: int | None = None,
-    batch_norm: str = "fixed",
     checkpoint: str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
     seed: int = 0,
@@ -79,12 +68,13 @@ def fit_ratio(
         part is one. Activations are taken as features.
     train : {"head", "all"}, default="head"
         What is trained.
-    layer : str or Module, default=None
-        The layer that makes the logits; None finds it.
+    layer : str, default=None
+        Name of the layer that makes the logits; None finds it.
     validation : float in (0, 1) or pair (ID rows, unlabelled rows), default=0.2
         Rows that choose the epoch: a share of both sides, or rows of their own.
-    augment : {"cifar", "imagenet"} or Augmentation, default=None
-        The paper's augmentations of images; None leaves inputs alone, and lets a frozen network run only once.
+    augment : callable, default=None
+        Changes a batch of inputs at random before the network sees it, as kornia's augmentations do; draws from torch's generator, which
+        is seeded for every batch. None leaves inputs alone, and lets a frozen network run only once.
     ood_prior : float in (0, 1], default=None
         Known share of OOD rows in the mixture; None learns it.
     start : bool, default=True
@@ -93,19 +83,17 @@ def fit_ratio(
     dropout : float in [0, 1), default=0.2
         Share of features that are dropped in each training step.
     epochs : int, default=200
+        Passes over the rows.
     batch_size : int, default=256
-        Rows per step, of both kinds and of all processes together.
+        Rows per step, of both kinds together.
     learning_rate : float, default=0.003
         Of Adam (AMSGrad).
     backbone_learning_rate : float, default=None
         Of the network's own weights; None is the same.
     decay_every : int, default=50
         Epochs after which the rates are divided by ten.
-    weight_decay : float, default=0.0
     patience : int, default=None
         Epochs without a better validation loss after which training stops; None never stops early.
-    batch_norm : {"fixed", "batch"}, default="fixed"
-        Whether BatchNorm of a trained network keeps its statistics, or takes those of each batch (one process only).
     checkpoint : str or path-like, default=None
         File (.npz) that is replaced after every epoch; if it is there, training continues from it.
     device : str or torch.device, default=None
@@ -122,8 +110,8 @@ def fit_ratio(
 
     Notes
     -----
-    Started by torchrun, every process calls this function with the same arguments; each batch is cut among them, and the loss curve is that
-    of one process up to rounding (dropout *inside* a network that is trained draws other numbers). All get the same result.
+    One process, on the CPU or one GPU. For several, train with `CorrectedSigmoidLoss` in a loop of your own and give the last layer to
+    `poscod.ratio.FixedLinear`.
 
     Examples
     --------
@@ -134,117 +122,61 @@ def fit_ratio(
     >>> bool(ratio.log_ratio(other).mean() > ratio.log_ratio(known).mean())
     True
     """
-    settings = _settings(
-        train,
-        epochs,
-        batch_size,
-        learning_rate,
-        backbone_learning_rate,
-        decay_every,
-        dropout,
-        weight_decay,
-        patience,
-        seed,
+    settings = Settings(
+        train, epochs, batch_size, learning_rate, backbone_learning_rate, decay_every, dropout, patience, seed
     )
-    fixed = check_choice(batch_norm, "batch_norm", BATCH_NORM)
-    augmentation = as_augmentation(augment)
+    _check(model, id_data, unlabeled_data, train, augment, checkpoint)
+    network = None if model is None else with_head(unwrap(model))
+    if network is not None and train == "all":
+        network = copy.deepcopy(network).requires_grad_(True)
+    learn, held = split_sides(id_data, unlabeled_data, validation, settings.seed)
+    with evaluating(network if network is not None else torch.nn.Identity(), device) as there:
+        for source in dict.fromkeys((*learn.sources, *held.sources)):
+            source.look(None if isinstance(id_data, Activations) else network, layer, settings.batch_size, progress)
+        head, loss = _start(learn, held, ood_prior, start, settings.dropout)
+        body = None
+        if network is not None and (train == "all" or augment is not None):
+            body = Body(network, layer, there, trained=train == "all")
+        # Otherwise a frozen network makes the same features in every epoch: once was enough.
+        try:
+            training = Training(body, head.to(there), loss.to(there), learn, held, settings, augment)
+            training.run(checkpoint, progress)
+        finally:
+            if body is not None:
+                body.watch.close()
+    weight, bias = head.folded()
+    ratio = FixedLinear(weight, bias - loss.shift, ood_prior=loss.ood_prior)
+    return NetworkRatio(network, layer, ratio, train, training.history, training.best_epoch)
+
+
+def _check(model: Any, id_data: Any, unlabeled_data: Any, train: str, augment: Any, checkpoint: Any) -> None:
+    """Refuse what does not go together."""
     given = isinstance(id_data, Activations), isinstance(unlabeled_data, Activations)
     if given[0] != given[1]:
         raise InvalidInputError("id_data and unlabeled_data must be of one kind: both Activations, or neither.")
     if model is None and not given[0]:
         raise InvalidInputError("model must be a network, unless id_data and unlabeled_data are Activations, got None.")
-    if given[0] and (train == "all" or augmentation is not None):
+    if given[0] and (train == "all" or augment is not None):
         raise InvalidInputError(
             "Activations are features already: train='all' and augment need a network and its inputs."
         )
+    if augment is not None and not callable(augment):
+        raise InvalidInputError(f"augment must be a function from inputs to inputs, got {augment!r}.")
     if checkpoint is not None and Path(checkpoint).suffix != ".npz":
         raise InvalidInputError(f"checkpoint must end in .npz, got '{checkpoint}'.")
-    network = None if model is None else with_head(unwrap(model))
-    if network is not None and train == "all":
-        network = copy.deepcopy(network).requires_grad_(True)
-    kept = network if network is not None else torch.nn.Identity()
-    train_sides, held_sides = split_sides(id_data, unlabeled_data, validation, settings.seed)
-    with evaluating(kept, device) as there, processes(there) as team:
-        if team.size > 1 and not fixed:
-            raise InvalidInputError(
-                "batch_norm='batch' takes statistics of a whole batch and so one process: use 'fixed'."
-            )
-        body = Body(None if given[0] else network, layer, there, trained=train == "all", fixed_norm=fixed)
-        try:
-            seen = body
-            if body.model is not None and train == "head" and augmentation is None:
-                # A frozen network makes the same features in every epoch: once is enough.
-                train_sides, held_sides = _as_features(body, (train_sides, held_sides), settings.batch_size, team)
-                seen = Body(None, None, there)
-            training = _prepare(seen, train_sides, held_sides, settings, team, augmentation, ood_prior, start)
-            with epochs_shown(settings.epochs, progress if team.rank == 0 else False) as show:
-                training.run(checkpoint, show)
-            return _finish(training, network, body.layer, settings)
-        finally:
-            body.close()
 
 
-def _settings(train: Any, epochs: Any, batch_size: Any, rate: Any, backbone: Any, decay: Any, dropout: Any, weight: Any, patience: Any, seed: Any) -> Settings:  # fmt: skip
-    check_choice(train, "train", TRAIN)
-    inf = float("inf")
-    rate = check_number(rate, "learning_rate", 0.0, inf, closed="neither")
-    return Settings(
-        train,
-        check_count(epochs, "epochs", 0),
-        check_count(batch_size, "batch_size", 2),
-        rate,
-        rate if backbone is None else check_number(backbone, "backbone_learning_rate", 0.0, inf, closed="neither"),
-        check_count(decay, "decay_every"),
-        check_number(dropout, "dropout", 0.0, 1.0, closed="left"),
-        check_number(weight, "weight_decay", 0.0, inf, closed="left"),
-        None if patience is None else check_count(patience, "patience"),
-        check_count(seed, "seed", 0),
-    )
-
-
-def _as_features(body: Body, parts: tuple[Sides, Sides], batch_size: int, team: Processes) -> tuple[Sides, Sides]:
-    """Replace inputs by their features."""
-    made = []
-    for sides in parts:
-        features = features_of(body, sides, batch_size, team)
-        sources = tuple(
-            RowSource(torch.as_tensor(values), source.name)
-            for values, source in zip(features, sides.sources, strict=True)
-        )
-        made.append(Sides(sources, tuple(np.arange(len(source)) for source in sources)))  # type: ignore[arg-type]
-    return made[0], made[1]
-
-
-def _prepare(
-    body: Body,
-    train: Sides,
-    held: Sides,
-    settings: Settings,
-    team: Processes,
-    augment: Any,
-    ood_prior: float | None,
-    start: bool,
-) -> Training:
-    """Build head and loss, at the closed-form solution where that is asked for."""
-    loss = CorrectedSigmoidLoss(train.pi_u, ood_prior, reduction="none")
-    features: Any = features_of(body, train, settings.batch_size, team)
-    head = new_head(features, loss)
-    if start:
-        beside: Any = features_of(body, held, settings.batch_size, team)
-        warm_start(features, beside, head, loss, ood_prior)
-    return Training(body, head, loss, train, held, settings, team, augment)
-
-
-def _finish(training: Training, network: Any, layer: str | None, settings: Settings) -> NetworkRatio:
-    weight, bias = training.head.folded()
-    loss = training.loss
-    shift = loss.log_odds_u + float(np.log(loss.ood_prior))
-    held = tuple(np.asarray(values.numpy()) - shift for values in training.outputs(training.held))
-    record = {
-        "train": settings.train,
-        "pi_u": loss.pi_u,
-        "best_epoch": training.best_epoch,
-        "history": training.history,
-    }
-    head = FixedLinear(weight, bias - shift, ood_prior=loss.ood_prior)
-    return NetworkRatio(network, layer, head, record, (held[0], held[1]))
+def _start(
+    learn: Sides, held: Sides, ood_prior: float | None, start: bool, dropout: float
+) -> tuple[Head, CorrectedSigmoidLoss]:
+    """Build head and loss, at the closed-form solution where that is asked for, at g = 1 otherwise."""
+    features = learn.features()
+    if not start:
+        scaler = fit_scaler(features)
+        loss = CorrectedSigmoidLoss(learn.pi_u, ood_prior, reduction="stratified")
+        return Head(LinearRatio(scaler, np.zeros(len(scaler.mean)), 0.0), loss.shift, dropout), loss
+    fit = closed_form(features, held.features(), learn.pi_u, ood_prior)
+    inside = float(np.clip(fit.ood_prior_, *INSIDE))
+    loss = CorrectedSigmoidLoss(learn.pi_u, ood_prior, start=inside, reduction="stratified")
+    linear: Any = fit.model_
+    return Head(linear, loss.shift, dropout), loss

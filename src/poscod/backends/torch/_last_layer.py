@@ -7,14 +7,14 @@ the first batch by watching all such modules. Nothing is inferred from names.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 
+from poscod._validation import nearest
 from poscod.exceptions import InvalidInputError
+from poscod.model import listed
 
 Tensor = torch.Tensor
 
@@ -33,18 +33,25 @@ class LastLayer:
     Parameters
     ----------
     model : Module
-    layer : str, Module or None
-        Name of the layer (as in ``model.named_modules()``) or the layer; None finds it.
+    layer : str or None
+        Name of the layer, as in ``model.named_modules()``; None finds it.
     """
 
-    def __init__(self, model: torch.nn.Module, layer: str | torch.nn.Module | None) -> None:
+    def __init__(self, model: torch.nn.Module, layer: str | None) -> None:
         self.modules = dict(model.named_modules())
         self.linear = [name for name, module in self.modules.items() if _is_linear(module)]
-        self.explicit = layer is not None
-        self.name = None if layer is None else self._name_of(layer)
+        if layer is not None and layer not in self.modules:
+            near = nearest(str(layer), self.modules)
+            raise InvalidInputError(
+                "{layer} must name a module of the model, got '{got}'{meant} Layers with a weight matrix: {allowed}.",
+                got=layer,
+                meant=f", did you mean '{near}'?" if near else ".",
+                allowed=self._listed(),
+            )
+        self.name = layer
         self._calls: list[Call] = []
         self._handles: list[Any] = []
-        self._watch(self.linear if self.name is None else [self.name])
+        self._watch(self.linear if layer is None else [layer])
 
     def close(self) -> None:
         """Stop watching."""
@@ -56,18 +63,21 @@ class LastLayer:
         """Return features and logits of the call just made."""
         calls, self._calls = self._calls, []
         logits = logits_of(output)
+        found = {
+            (call.name, where): (features, values)
+            for call in calls
+            for where, values in logits
+            if (features := _match(call, values)) is not None
+        }
         if self.name is None:
-            features, found = self._find(calls, logits)
-            self.close()
-            self._watch([self.name])  # type: ignore[list-item]
-            return features, found
-        features, found = self._read(calls, logits)
-        if found.shape[1] < 2:
+            self._settle(list(found))
+        features, values = next(iter(found.values())) if found else self._not_returned(calls, logits)
+        if values.shape[1] < 2:
             raise InvalidInputError(
-                f"The layer '{self.name}' must give one logit per class, got {found.shape[1]} column: turn a single logit z into "
-                "the two logits (0, z)."
+                f"The layer '{self.name}' must give one logit per class, got a single column: turn a single logit z into the two "
+                "logits (0, z)."
             )
-        return features, found
+        return features, values
 
     def head(self, features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return weight and bias where ``logits = features @ weight.T + bias`` holds on these rows."""
@@ -87,20 +97,6 @@ class LastLayer:
         gap = (made - logits.double()).abs().max() <= rough * (1.0 + logits.double().abs().max())
         return (weight, bias) if bool(gap) else None
 
-    def _name_of(self, layer: str | torch.nn.Module) -> str:
-        if isinstance(layer, torch.nn.Module):
-            names = [name for name, module in self.modules.items() if module is layer]
-            if not names:
-                raise InvalidInputError("layer must be a module of the model, got one that is no part of it.")
-            return names[0]
-        if layer not in self.modules:
-            near = difflib.get_close_matches(layer, self.modules, n=1)
-            also = f", did you mean '{near[0]}'?" if near else "."
-            raise InvalidInputError(
-                f"layer must name a module of the model, got '{layer}'{also} Layers with a weight matrix: {self._listed()}."
-            )
-        return layer
-
     def _watch(self, names: list[str]) -> None:
         def note(name: str) -> Any:
             def hook(module: Any, args: Any, kwargs: Any, made: Any) -> None:
@@ -113,58 +109,46 @@ class LastLayer:
         for name in names:
             self._handles.append(self.modules[name].register_forward_hook(note(name), with_kwargs=True))
 
-    def _find(self, calls: list[Call], logits: list[tuple[str, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Choose the layer whose output is the logits."""
-        found = {}
-        for call in calls:
-            for where, values in logits:
-                features = _match(call, values)
-                if features is not None:
-                    found[call.name, where] = features, values
-        names = sorted({name for name, _ in found})
+    def _settle(self, found: list[tuple[str, str]]) -> None:
+        """Choose the layer whose output is the logits, and watch no other."""
+        names = {name for name, _ in found}
         if len(names) > 1:
-            listed = ", ".join(f"'{name}' made {where}" for name, where in found)
             raise InvalidInputError(
-                f"The model returns the output of more than one linear layer ({listed}): pass layer=, one of these names."
+                "The model returns the output of more than one linear layer ({found}): pass {layer}, one of these names.",
+                found=", ".join(f"'{name}' made {where}" for name, where in found),
             )
-        if not found:
+        if not names:
             raise InvalidInputError(
                 "The model's output is not the output of any layer with a weight matrix (a softmax or a scale after it, or a layer "
-                f"without a module): pass layer=, the name of the one that makes the logits. Candidates: {self._listed()}."
+                "without a module): pass {layer}, the name of the one that makes the logits. Candidates: {allowed}.",
+                allowed=self._listed(),
             )
-        (self.name, _), (features, values) = next(iter(found.items()))
-        if values.shape[1] < 2:
-            raise InvalidInputError(
-                "The model must return one logit per class, got a single column: turn a single logit z into the two logits (0, z)."
-            )
-        return features, values
+        self.name = names.pop()
+        self.close()
+        self._watch([self.name])
 
-    def _read(self, calls: list[Call], logits: list[tuple[str, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Read the layer that is known."""
+    def _not_returned(self, calls: list[Call], logits: list[tuple[str, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Read a layer whose output the model changes before it returns it."""
         if not calls:
             raise InvalidInputError(
-                f"The layer '{self.name}' was not called with a floating tensor when the model ran: pass another layer. Candidates: "
-                f"{self._listed()}."
+                "The layer '{got}' was not called with a floating tensor when the model ran: pass another {layer}. Candidates: {allowed}.",
+                got=self.name,
+                allowed=self._listed(),
             )
-        for call in calls:
-            for _, values in logits:
-                features = _match(call, values)
-                if features is not None:
-                    return features, values
         given, made = (_flat(value) for value in calls[-1][1:])
-        rows, widths = {len(values) for _, values in logits}, {values.shape[1] for _, values in logits}
-        if len(calls) > 1 or made.ndim != 2 or given.ndim != 2 or len(made) not in rows or made.shape[1] not in widths:
+        if len(calls) > 1 or given.ndim != 2 or all(made.shape != values.shape for _, values in logits):
             shapes = ", ".join(f"{where} {tuple(values.shape)}" for where, values in logits)
             raise InvalidInputError(
-                f"The layer '{self.name}' makes {tuple(calls[-1].made.shape)} from {tuple(calls[-1].given.shape)} in {len(calls)} "
-                f"call{'s' * (len(calls) > 1)}, which are not the model's logits ({shapes}): pass the layer that makes them. "
-                f"Candidates: {self._listed()}."
+                f"The layer '{{got}}' makes {tuple(made.shape)} from {tuple(given.shape)} in {len(calls)} call{'s' * (len(calls) > 1)}, "
+                "which are not the model's logits ({shapes}): pass the {layer} that makes them. Candidates: {allowed}.",
+                got=self.name,
+                shapes=shapes,
+                allowed=self._listed(),
             )
         return given, made
 
     def _listed(self) -> str:
-        names = [f"'{name}'" for name in self.linear]
-        return ", ".join(names[-8:]) or "none"
+        return listed(self.linear[-8:]) or "none"
 
 
 def logits_of(output: Any, where: str = "the output") -> list[tuple[str, Tensor]]:
@@ -180,24 +164,16 @@ def logits_of(output: Any, where: str = "the output") -> list[tuple[str, Tensor]
 
 
 def _tensors(value: Any, where: str) -> list[tuple[str, Tensor]]:
+    """Return the tensors of a nested value and where they are, or those that it calls logits."""
     if isinstance(value, Tensor):
         return [(where, value)]
-    if isinstance(value, Mapping):
-        items = list(value.items())
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    elif hasattr(value, "_asdict"):
-        items = list(value._asdict().items())
-    elif isinstance(value, (tuple, list)):
-        items = list(enumerate(value))
-    else:
-        items = [(name, getattr(value, name)) for name in ("logits",) if hasattr(value, name)]
-    named = [item for item in items if item[0] == "logits"]
-    return [
-        found
-        for key, item in named or items
-        for found in _tensors(item, str(key) if key == "logits" else f"{where}[{key!r}]")
-    ]
+    logits = value.get("logits") if isinstance(value, Mapping) else getattr(value, "logits", None)
+    if logits is not None:
+        return _tensors(logits, "logits")
+    if isinstance(value, (tuple, list)):
+        value = dict(enumerate(value))
+    items = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    return [found for key, item in items.items() for found in _tensors(item, f"{where}[{key!r}]")]
 
 
 def _is_linear(module: torch.nn.Module) -> bool:

@@ -19,10 +19,6 @@ from poscod.exceptions import InvalidInputError
 Tensor = torch.Tensor
 
 
-def _plain(loss: Tensor, unlabeled: Tensor, pi_u: float) -> Tensor:
-    return loss.mean()
-
-
 def _stratified(loss: Tensor, unlabeled: Tensor, pi_u: float) -> Tensor:
     sides = loss[~unlabeled], loss[unlabeled]
     if not all(side.numel() for side in sides):
@@ -33,7 +29,7 @@ def _stratified(loss: Tensor, unlabeled: Tensor, pi_u: float) -> Tensor:
 
 
 REDUCTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
-    "mean": _plain,
+    "mean": lambda loss, unlabeled, pi_u: loss.mean(),
     "stratified": _stratified,
     "none": lambda loss, unlabeled, pi_u: loss,
 }
@@ -94,6 +90,11 @@ class CorrectedSigmoidLoss(torch.nn.Module):
         """The share of OOD rows among the unlabelled ones, as it stands."""
         return float(torch.sigmoid(self.prior_logit.detach()))
 
+    @property
+    def shift(self) -> float:
+        """Difference u - log g, the same for every row."""
+        return self.log_odds_u + float(torch.nn.functional.logsigmoid(self.prior_logit.detach()))
+
     def forward(self, u: Tensor, unlabeled: Tensor) -> Tensor:
         """Return the loss of a batch.
 
@@ -121,10 +122,12 @@ class CorrectedSigmoidLoss(torch.nn.Module):
         Parameters
         ----------
         u : Tensor of shape (n,) or (n, 1)
+            Output of the network.
 
         Returns
         -------
         log_ratio : Tensor of shape (n,)
+            Higher = more like OOD.
         """
         log_pi = torch.nn.functional.logsigmoid(self.prior_logit).to(u.dtype)
         return u.reshape(len(u)) - self.log_odds_u - log_pi
@@ -136,12 +139,7 @@ class CorrectedSigmoidLoss(torch.nn.Module):
 
 
 def _check_batch(u: Any, unlabeled: Any) -> tuple[Tensor, Tensor]:
-    if (
-        not isinstance(u, Tensor)
-        or not u.is_floating_point()
-        or u.ndim not in (1, 2)
-        or (u.ndim == 2 and u.shape[1] != 1)
-    ):
+    if not isinstance(u, Tensor) or not u.is_floating_point() or u.shape not in ((len(u),), (len(u), 1)):
         shape = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
         raise InvalidInputError(
             f"u must be a floating tensor of shape (n,) or (n, 1), one output per row, got {shape}."

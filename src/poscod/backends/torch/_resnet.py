@@ -139,8 +139,9 @@ def build_network(name: str, n_classes: int = 10, weights: Any = None) -> nn.Mod
         "resnet20_32x32", "resnet32_32x32", "resnet44_32x32", "resnet56_32x32", "resnet110_32x32", "resnet18_32x32" (OpenOOD's) or
         "resnet50" (torchvision's, where it is installed).
     n_classes : int, default=10
+        Number of classes.
     weights : str or path-like, default=None
-        Checkpoint; see `load_weights`.
+        Checkpoint with a value for every parameter: .safetensors, or a state dict of ``torch.save``, read as tensors only.
 
     Returns
     -------

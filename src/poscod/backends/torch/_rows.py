@@ -12,17 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import default_collate
 
 from poscod._validation import check_number
 from poscod.activations import Activations
+from poscod.backends._blocks import Blocks
+from poscod.backends._reason import reason
 from poscod.backends.torch._batches import Batch, split_batch
+from poscod.backends.torch._extract import extract
 from poscod.exceptions import InvalidInputError
 
 Indices = NDArray[np.int64]
 
 
-class RowSource:
-    """Rows that can be picked by their number.
+class Rows:
+    """Rows that can be picked by their number, and their features at the start of a run.
 
     Parameters
     ----------
@@ -31,35 +35,53 @@ class RowSource:
         Name of the argument, for messages.
     """
 
+    features: torch.Tensor
+
     def __init__(self, data: Any, name: str) -> None:
         if isinstance(data, Activations):
-            data = torch.as_tensor(np.asarray(data.need("features", caller=f"fit_ratio with {name}"), dtype=np.float32))
+            data = np.asarray(data.need("features", caller=f"fit_ratio with {name}"), dtype=np.float32)
         if isinstance(data, np.ndarray):
             data = torch.as_tensor(data)
-        self.data = data
         if not isinstance(data, torch.Tensor) and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidInputError(
                 f"{name} must be a data set with len() and [i], a tensor, an array or Activations, got {type(data).__name__}: pass the "
                 "data set, not its loader."
             )
-        self.name = name
+        self.data, self.name = data, name
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def fetch(self, rows: Indices) -> Batch:
-        """Return some rows as a batch without labels."""
-        if isinstance(self.data, torch.Tensor):
-            return Batch((self.data[torch.as_tensor(rows)],), {}, None)
-        items = [split_batch(self.data[int(i)])[:2] for i in rows]
-        args, kwargs = torch.utils.data.default_collate(items)
-        return Batch(tuple(args), dict(kwargs), None)
+    def look(self, network: torch.nn.Module | None, layer: str | None, batch_size: int, progress: bool | None) -> None:
+        """Keep the features that a network makes of the rows; None: they are features."""
+        if network is None:
+            self.features = self.data
+            return
+        batches = Blocks(len(self), batch_size, lambda part: fetch([(self, np.arange(part.start, part.stop))]))
+        try:
+            self.features = torch.from_numpy(extract(network, batches, layer, progress=progress).features)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{self.name}: {error}") from None
+
+
+def fetch(picked: list[tuple[Rows, Indices]]) -> Batch:
+    """Return rows of one or both kinds as a batch without labels."""
+    whole = all(isinstance(source.data, torch.Tensor) for source, _ in picked)
+    if whole:
+        parts = [source.data[torch.as_tensor(rows)] for source, rows in picked]
+    else:
+        parts = [split_batch(source.data[int(i)])[:2] for source, rows in picked for i in rows]
+    try:
+        args, kwargs = ((torch.cat(parts),), {}) if whole else default_collate(parts)
+    except RuntimeError as error:
+        raise InvalidInputError(f"Rows of a batch must have one shape ({reason(error)}).") from None
+    return Batch(tuple(args), dict(kwargs), None)
 
 
 class Sides(NamedTuple):
     """ID rows and unlabelled rows, with the numbers of those in use."""
 
-    sources: tuple[RowSource, RowSource]
+    sources: tuple[Rows, Rows]
     rows: tuple[Indices, Indices]
 
     @property
@@ -72,16 +94,20 @@ class Sides(NamedTuple):
         """Share of unlabelled rows."""
         return self.sizes[1] / sum(self.sizes)
 
+    def features(self) -> list[NDArray[Any]]:
+        """Return the features of each side at the start."""
+        return [source.features.numpy()[rows] for source, rows in zip(self.sources, self.rows, strict=True)]
+
 
 def split_sides(id_data: Any, unlabeled_data: Any, validation: Any, seed: int) -> tuple[Sides, Sides]:
     """Return training and validation rows."""
-    sources = RowSource(id_data, "id_data"), RowSource(unlabeled_data, "unlabeled_data")
+    sources = Rows(id_data, "id_data"), Rows(unlabeled_data, "unlabeled_data")
     if isinstance(validation, (tuple, list)):
         if len(validation) != 2:
             raise InvalidInputError(
                 f"validation must be a share or a pair (ID rows, unlabelled rows), got {len(validation)} parts."
             )
-        own = RowSource(validation[0], "validation[0]"), RowSource(validation[1], "validation[1]")
+        own = Rows(validation[0], "validation[0]"), Rows(validation[1], "validation[1]")
         train, held = _all(sources), _all(own)
     else:
         share = check_number(validation, "validation", 0.0, 1.0, closed="neither")
@@ -97,7 +123,7 @@ def split_sides(id_data: Any, unlabeled_data: Any, validation: Any, seed: int) -
     return train, held
 
 
-def _all(sources: tuple[RowSource, RowSource]) -> Sides:
+def _all(sources: tuple[Rows, Rows]) -> Sides:
     return Sides(sources, (np.arange(len(sources[0])), np.arange(len(sources[1]))))
 
 
@@ -110,7 +136,6 @@ def epoch_batches(sides: Sides, batch_size: int, seed: int, epoch: int) -> list[
     return list(zip(parts[0], parts[1][::-1], strict=True))
 
 
-def step_generator(seed: int, epoch: int, step: int) -> torch.Generator:
-    """Return the source of randomness of one step."""
-    state = np.random.SeedSequence([seed, 2, epoch, step]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+def step_seed(seed: int, epoch: int, step: int) -> int:
+    """Return where the randomness of one step starts."""
+    return int(np.random.SeedSequence([seed, 2, epoch, step]).generate_state(1, np.uint32)[0])

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from poscod._optional import require
+from poscod.backends._reason import reason
 from poscod.exceptions import InvalidInputError
+from poscod.model import listed
 
 INSIDE = ("state_dict", "model_state_dict", "model", "net", "network", "weights")
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.", "backbone.")
@@ -29,32 +30,29 @@ def load_weights(model: torch.nn.Module, path: str | os.PathLike[str]) -> torch.
     Parameters
     ----------
     model : Module
+        Of the kind the checkpoint was made with.
     path : str or path-like
-        .safetensors, .npz, or a file of ``torch.save``.
+        .safetensors, or a file of ``torch.save``.
 
     Returns
     -------
     model : Module
         The same network.
     """
-    state = read_state(path)
-    wanted = model.state_dict()
-    state = _without_prefix(state, wanted)
-    # Counters of BatchNorm came later than many checkpoints, and nothing depends on them in evaluation.
-    missing = [name for name in wanted if name not in state and not name.endswith("num_batches_tracked")]
-    extra = [name for name in state if name not in wanted]
-    if missing or extra:
+    try:
+        unmatched = model.load_state_dict(_without_prefix(read_state(path), model.state_dict()), strict=False)
+    except RuntimeError as error:  # of shapes
+        reason = str(error).strip().splitlines()[-1].strip()
         raise InvalidInputError(
-            f"{path} does not fit this network: {_list('lacks', missing)}{'; ' if missing and extra else ''}"
-            f"{_list('holds unknown', extra)}. Build the network the checkpoint was made with."
+            f"{path} does not fit this network: {reason} Is the number of classes another?"
+        ) from None
+    # Counters of BatchNorm came later than many checkpoints, and nothing depends on them in evaluation.
+    missing = [name for name in unmatched.missing_keys if not name.endswith("num_batches_tracked")]
+    if missing or unmatched.unexpected_keys:
+        raise InvalidInputError(
+            f"{path} does not fit this network: lacks {listed(missing, LISTED) or 'nothing'}, holds unknown "
+            f"{listed(unmatched.unexpected_keys, LISTED) or 'nothing'}. Build the network the checkpoint was made with."
         )
-    for name, value in state.items():
-        if value.shape != wanted[name].shape:
-            raise InvalidInputError(
-                f"{path} does not fit this network: '{name}' has shape {tuple(value.shape)} there and {tuple(wanted[name].shape)} "
-                "here (another number of classes?)."
-            )
-    model.load_state_dict(state, strict=False)
     return model
 
 
@@ -64,25 +62,16 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     if source.suffix == ".safetensors":
         package = require("safetensors.torch", extra="files", feature="Reading .safetensors")
         return dict(package.load_file(str(source)))
-    if source.suffix == ".npz":
-        with np.load(source, allow_pickle=False) as archive:
-            return {name: torch.as_tensor(archive[name]) for name in archive.files}
     try:
         found: Any = torch.load(source, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InvalidInputError(
-            f"{source} could not be read as plain tensors ({first}): save a state dict (model.state_dict()), not a whole network."
+            f"{source} could not be read as plain tensors ({reason(error)}): save a state dict (model.state_dict()), not a whole network."
         ) from None
-    for _ in range(len(INSIDE)):
-        inner = next(
-            (found[key] for key in INSIDE if isinstance(found, Mapping) and isinstance(found.get(key), Mapping)), None
-        )
-        if inner is None:
-            break
-        found = inner
+    while isinstance(found, Mapping) and (inside := [key for key in INSIDE if isinstance(found.get(key), Mapping)]):
+        found = found[inside[0]]
     if not isinstance(found, Mapping) or not found or not all(isinstance(v, torch.Tensor) for v in found.values()):
         raise InvalidInputError(f"{source} must hold a state dict (names and tensors), got {type(found).__name__}.")
     return {str(name): value for name, value in found.items()}
@@ -94,10 +83,3 @@ def _without_prefix(state: dict[str, torch.Tensor], wanted: Mapping[str, Any]) -
         if all(name.startswith(prefix) for name in state) and not all(name.startswith(prefix) for name in wanted):
             state = {name.removeprefix(prefix): value for name, value in state.items()}
     return state
-
-
-def _list(verb: str, names: list[str]) -> str:
-    if not names:
-        return ""
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"{verb} {', '.join(repr(name) for name in names[:LISTED])}{more}"

@@ -200,7 +200,7 @@
     for (const tick of ticks(0, right)) pen.fillText(general(tick), x(tick), height - BOX.bottom + 18);
     pen.fillText("conditional risk r", (BOX.left + width - BOX.right) / 2, height - 8);
     pen.save(); pen.translate(13, (BOX.top + height - BOX.bottom) / 2); pen.rotate(-Math.PI / 2); pen.fillText("log g", 0, 0); pen.restore();
-    // Unlabelled rows are the background; of the others the rarer ones lie on top.
+    // Unlabeled rows are the background; of the others the rarer ones lie on top.
     const depth = (name) => name === "unlabeled" ? Infinity : rows[name].n;
     const named = GROUPS.filter((name) => rows[name]).sort((a, b) => depth(b) > depth(a) ? 1 : -1);
     for (const name of named) {

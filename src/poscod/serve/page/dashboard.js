@@ -119,10 +119,9 @@ function showMonitor(monitor) {
 function showModel(model) {
   pairs(byId("model"), [
     ["File", model.file], ["SHA-256", model.sha256], ["Loaded", model.loaded_at], ["poscod", model.poscod],
-    ["Problem", Object.entries(model.problem).map(([key, value]) => `${key} = ${JSON.stringify(value)}`).join(", ")],
-    ["Promise", model.promise], ["Threshold", String(model.threshold)], ["Slope beta", String(model.beta)],
+    ["Rule", model.rule.sentence], ["Threshold", String(model.rule.threshold)], ["Slope", String(model.rule.slope)],
     ["Classes", model.classes.slice(0, 30).join(", ") + (model.classes.length > 30 ? `, ... (${model.classes.length})` : "")],
-    ["OOD share at fit", percent(model.ood_share_at_fit)],
+    ["OOD share at fit", percent(model.ood_prior)],
     ["TPR on calibration rows", percent(model.calibration.tpr) + ` of ${model.calibration.rows}`],
     ["Estimated FPR", percent(model.calibration.fpr)],
   ]);

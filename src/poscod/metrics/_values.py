@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Areas under the curves, each by one formula on counts.
+"""Areas under the curves and values at one operating point, each by one formula on counts, and the list of them all.
 
-Convention: areas are shares in [0, 1] (or in units of the loss), never percentages. Every docstring states the exact
+Convention: values are shares in [0, 1] (or in units of the loss), never percentages. A target TPR is met by the **smallest
+reachable TPR >= target**; tied scores are accepted together, so not every TPR is reachable. Every docstring states the exact
 definition, because public implementations of the same name differ in the third digit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._validation import check_choice, check_number, check_vector
-from poscod.metrics._counts import Counts, count, is_defined
+from poscod._validation import Floats, check_choice, check_number, check_vector
+from poscod.metrics._counts import Counts, count, is_defined, required
 from poscod.metrics._curves import mistakes, oscr_curve_of
 
 
@@ -311,4 +312,187 @@ _POSITIVE: dict[str, Callable[[Counts], tuple[NDArray[Any], NDArray[Any]]]] = {
         np.append((c.total_ood - c.n_ood)[-2::-1], c.total_ood),
         np.append((c.total_id - c.n_id)[-2::-1], c.total_id),
     ),
+}
+
+
+def scod_risk(
+    score_id: Any,
+    loss_id: Any,
+    score_ood: Any,
+    *,
+    alpha: float = 0.5,
+    tpr_min: float = 0.95,
+    envelope: bool = True,
+    weight_id: Any = None,
+    weight_ood: Any = None,
+) -> float:
+    """Compute the SCOD risk (1 - alpha) R_S + alpha FPR under TPR >= tpr_min.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    loss_id : array-like of shape (m,)
+        Loss of the classifier on the ID rows.
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows.
+    alpha : float in [0, 1], default=0.5
+        Relative cost of accepting an OOD input.
+    tpr_min : float in (0, 1], default=0.95
+        Required share of ID rows accepted.
+    envelope : bool, default=True
+        True takes the minimum over all thresholds with TPR >= tpr_min, which is the paper's definition. False takes
+        the threshold with the smallest such TPR, which is what a deployed rule does.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    risk : float
+
+    Examples
+    --------
+    >>> scod_risk([0.1, 0.2, 0.4, 0.6], [0, 0, 1, 1], [0.3, 0.5], alpha=0.25, tpr_min=0.75)
+    0.375
+    """
+    counts = count(score_id, loss_id, score_ood, weight_id=weight_id, weight_ood=weight_ood)
+    return scod_risk_of(counts, alpha=alpha, tpr_min=tpr_min, envelope=envelope)
+
+
+def fpr_at_tpr(
+    score_id: Any, score_ood: Any, *, tpr_min: float = 0.95, weight_id: Any = None, weight_ood: Any = None
+) -> float:
+    """Compute the share of OOD rows accepted when at least tpr_min of the ID rows are.
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows.
+    tpr_min : float in (0, 1], default=0.95
+        Required share of ID rows accepted.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    fpr : float
+
+    See Also
+    --------
+    fpr_at_tpr_ood_positive : The "FPR@95" of OpenOOD and pytorch-ood, where OOD is the positive class.
+
+    Examples
+    --------
+    >>> fpr_at_tpr([0.1, 0.2, 0.4, 0.6], [0.3, 0.5], tpr_min=0.75)
+    0.5
+    """
+    return fpr_at_tpr_of(
+        count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood), tpr_min=tpr_min
+    )
+
+
+def fpr_at_tpr_ood_positive(
+    score_id: Any, score_ood: Any, *, tpr_min: float = 0.95, weight_id: Any = None, weight_ood: Any = None
+) -> float:
+    """Compute the share of ID rows **rejected** when at least tpr_min of the OOD rows are: OpenOOD's "FPR@95".
+
+    Parameters
+    ----------
+    score_id : array-like of shape (m,)
+        Uncertainty of the ID rows (higher = reject sooner).
+    score_ood : array-like of shape (n,)
+        Uncertainty of the OOD rows.
+    tpr_min : float in (0, 1], default=0.95
+        Required share of OOD rows rejected. OOD is the positive class here, against the convention of this library.
+    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
+        Sample weights.
+
+    Returns
+    -------
+    rejected : float
+        A share of ID rows: one minus a TPR in the sense of the rest of the library.
+
+    Examples
+    --------
+    >>> fpr_at_tpr_ood_positive([0.1, 0.2, 0.4, 0.6], [0.3, 0.5], tpr_min=0.5)
+    0.25
+    """
+    counts = count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood)
+    return fpr_at_tpr_ood_positive_of(counts, tpr_min=tpr_min)
+
+
+def scod_risk_of(counts: Counts, *, alpha: float = 0.5, tpr_min: float = 0.95, envelope: bool = True) -> float:
+    """Compute `scod_risk` from counts."""
+    alpha = check_number(alpha, "alpha", 0.0, 1.0)
+    first = _first_reaching(counts, tpr_min)
+    if not is_defined(counts, "scod_risk", ood=alpha > 0):
+        return float("nan")
+    risk = counts.scod_risk(alpha)[first:]
+    return float(risk.min() if envelope else risk[0])
+
+
+def fpr_at_tpr_of(counts: Counts, *, tpr_min: float = 0.95) -> float:
+    """Compute `fpr_at_tpr` from counts."""
+    first = _first_reaching(counts, tpr_min)
+    if not is_defined(counts, "fpr_at_tpr"):
+        return float("nan")
+    return float(counts.n_ood[first] / counts.total_ood)
+
+
+def fpr_at_tpr_ood_positive_of(counts: Counts, *, tpr_min: float = 0.95) -> float:
+    """Compute `fpr_at_tpr_ood_positive` from counts."""
+    tpr_min = check_number(tpr_min, "tpr_min", 0.0, 1.0, closed="right")
+    if not is_defined(counts, "fpr_at_tpr_ood_positive"):
+        return float("nan")
+    rejected_ood = counts.total_ood - counts.n_ood
+    accepted_id = counts.n_id[rejected_ood >= required(counts.total_ood, tpr_min, counts.rounding)]
+    return float(1.0 - (accepted_id[-1] if len(accepted_id) else 0.0) / counts.total_id)
+
+
+def _first_reaching(counts: Counts, tpr_min: float) -> int:
+    """Position of the smallest threshold with TPR >= tpr_min; 0 where there are no ID rows."""
+    tpr_min = check_number(tpr_min, "tpr_min", 0.0, 1.0, closed="right")
+    if counts.total_id == 0:
+        return 0
+    return int(np.searchsorted(counts.n_id, required(counts.total_id, tpr_min, counts.rounding)))
+
+
+class Metric(NamedTuple):
+    """One member of `METRICS`.
+
+    Attributes
+    ----------
+    function : callable
+        The public function.
+    of_counts : callable
+        The same metric on `Counts`.
+    inputs : tuple of str
+        Positional arrays of the function, in order.
+    higher_is_better : bool
+    prepare_loss : callable or None
+        What the metric counts instead of the loss itself.
+    """
+
+    function: Callable[..., float]
+    of_counts: Callable[..., float]
+    inputs: tuple[str, ...]
+    higher_is_better: bool
+    prepare_loss: Callable[[Floats], Floats] | None = None
+
+
+_PAIR = ("score_id", "score_ood")
+_SELECTIVE = ("score_id", "loss_id")
+_FULL = ("score_id", "loss_id", "score_ood")
+METRICS: dict[str, Metric] = {
+    "aupr": Metric(aupr, aupr_of, _PAIR, True),
+    "augrc": Metric(augrc, augrc_of, _SELECTIVE, False),
+    "aurc": Metric(aurc, aurc_of, _SELECTIVE, False),
+    "auroc": Metric(auroc, auroc_of, _PAIR, True),
+    "ausrt": Metric(ausrt, ausrt_of, _FULL, False),
+    "fpr_at_tpr": Metric(fpr_at_tpr, fpr_at_tpr_of, _PAIR, False),
+    "fpr_at_tpr_ood_positive": Metric(fpr_at_tpr_ood_positive, fpr_at_tpr_ood_positive_of, _PAIR, False),
+    "oscr": Metric(oscr, oscr_of, _FULL, True, mistakes),
+    "scod_risk": Metric(scod_risk, scod_risk_of, _FULL, False),
 }

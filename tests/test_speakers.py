@@ -1,0 +1,211 @@
+"""One rule, one promise: for every way to make a rule, all speakers say the same of it, or nothing.
+
+Shell (text and JSON), service, report (JSON and page), its explorer, the monitor and its page, and the metadata of the ONNX graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from poscod import POSCOD, ScodProblem
+from poscod.cli import main
+from poscod.monitor import Monitor, Reference
+from poscod.problem import BoundedProblem, CostProblem, CoverageProblem, GeneralisedProblem, PrecisionProblem
+from poscod.ratio import CorrectedSigmoid
+from poscod.report import render, summarise
+from poscod.theory import GaussianWorld
+
+WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
+RATIO = CorrectedSigmoid("paper", l2=1e-3)
+FIRST = Path(__file__).parent / "test_model" / "first_edition"
+NO_TPR = {
+    "budget",
+    "risk bound",
+    "costs",
+    "coverage",
+    "first budget",
+    "first risk bound",
+    "first costs",
+    "shared risk bound",
+}
+
+WAYS = {
+    "fit": lambda m: m["empirical"],
+    "guaranteed": lambda m: m["guaranteed"],
+    "folds": lambda m: m["folds"],
+    "asked for at first": lambda m: m["asked"],
+    "at": lambda m: m["empirical"].at(alpha=0.2, tpr_min=0.8),
+    "at after at": lambda m: m["empirical"].with_rule(ScodProblem(0.2, 0.8)).at(alpha=0.6),
+    "guaranteed at": lambda m: m["guaranteed"].at(alpha=0.2),
+    "guaranteed among 12": lambda m: m["guaranteed"].at(alpha=0.2, rules=12),
+    "g alone": lambda m: m["empirical"].at(alpha=1.0),
+    "r alone": lambda m: m["empirical"].at(alpha=0.0),
+    "another loss": lambda m: m["empirical"].at(loss=[[0, 1], [4, 0]]),
+    "budget": lambda m: m["guaranteed"].budget(0.2),
+    "risk bound": lambda m: m["empirical"].control_risk(0.2, delta=0.1),
+    "shared risk bound": lambda m: m["empirical"].control_risk(0.2, delta=0.2, rules=3),
+    "generalised": lambda m: m["empirical"].with_rule(GeneralisedProblem(0.3, 0.7)),
+    "costs": lambda m: m["guaranteed"].with_rule(CostProblem(0.3, 2.0)),
+    "bounded": lambda m: m["empirical"].with_rule(BoundedProblem(0.8, 0.5)),
+    "precision": lambda m: m["empirical"].with_rule(PrecisionProblem(0.8, 0.6)),
+    "coverage": lambda m: m["empirical"].with_rule(CoverageProblem(0.4, 0.3)),
+    "cluster": lambda m: m["cluster"],
+    "cluster at": lambda m: m["cluster"].at(tpr_min=0.8),
+    "first edition": lambda m: POSCOD.load(FIRST / "default.poscod"),
+    "first guaranteed": lambda m: POSCOD.load(FIRST / "guaranteed.poscod"),
+    "first at": lambda m: POSCOD.load(FIRST / "at.poscod"),
+    "first budget": lambda m: POSCOD.load(FIRST / "budget.poscod"),
+    "first risk bound": lambda m: POSCOD.load(FIRST / "risk_bound.poscod"),
+    "first costs": lambda m: POSCOD.load(FIRST / "cost.poscod"),
+    "first bounded": lambda m: POSCOD.load(FIRST / "bounded.poscod"),
+    "first cluster": lambda m: POSCOD.load(FIRST / "dask.poscod"),
+}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = WORLD.sample_id(800, random_state=0)
+    traffic, _ = WORLD.sample_mixture(400, pi=0.3, random_state=1)
+
+    def fit(**parameters):
+        return POSCOD(LogisticRegression(), RATIO, random_state=0, **parameters).fit(X, y, X_unlabeled=traffic)
+
+    made = {
+        "empirical": fit(alpha=0.3, tpr_min=0.9),
+        "guaranteed": fit(alpha=0.3, tpr_min=0.85, threshold="guaranteed", delta=0.1),
+        "folds": fit(alpha=0.3, tpr_min=0.9, calibration=3),
+        "asked": fit(problem=GeneralisedProblem(0.4, 0.75)),
+    }
+    array, dask = (pytest.importorskip(name, reason="dask is not installed") for name in ("dask.array", "dask"))
+    from poscod.backends.dask import fit as fit_chunks
+
+    frozen = POSCOD(FrozenEstimator(LogisticRegression().fit(X[:100], y[:100])), RATIO, tpr_min=0.9, random_state=0)
+    with dask.config.set(scheduler="threads"):
+        made["cluster"] = fit_chunks(
+            frozen, array.from_array(X[100:], (100, 2)), y[100:], array.from_array(traffic, (80, 2))
+        )
+    return made
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Fresh ID rows of both widths that the models have, as CSV files, and as arrays."""
+    folder = tmp_path_factory.mktemp("tables")
+    found = {}
+    for width in (2, 3):
+        X, y = WORLD.sample_id(120, random_state=5)
+        X = np.column_stack([X, np.zeros((len(X), width - 2))])
+        path = folder / f"{width}.csv"
+        names = ["a", "b", "c"][:width]
+        np.savetxt(
+            path, np.column_stack([X, y]), delimiter=",", header=",".join([*names, "class"]), comments="", fmt="%.17g"
+        )
+        found[width] = path, X, y
+    return found
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def said(request, fitted, tables, tmp_path_factory):
+    """A model, its file, and fresh rows for it."""
+    model = WAYS[request.param](fitted)
+    path = tmp_path_factory.mktemp("said") / "model.poscod"
+    model.save(path)
+    return request.param, model, path, tables[model.schema_.n_features]
+
+
+def shell(*arguments):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main([str(argument) for argument in arguments]) == 0
+    return out.getvalue()
+
+
+def plain(page):
+    """The text of a page as a reader sees it: no entities, no backslashes of Markdown, one space between words."""
+    return " ".join(html.unescape(page).replace("\\", "").split())
+
+
+def test_the_rule_is_what_was_asked(said):
+    name, model, *_ = said
+    promise = model.rule_.promise
+    assert (promise is not None and promise.quantity == "tpr") == (name not in NO_TPR)
+    assert model.rule_.tpr_promised == (promise.bound if name not in NO_TPR else None)
+    if model.rule_.tpr_promised is not None:
+        assert model.rule_.tpr_promised == model.rule_.problem.tpr_min
+
+
+def test_a_loaded_model_says_the_same(said):
+    _, model, path, _ = said
+    assert POSCOD.load(path).rule_ == model.rule_
+    assert str(POSCOD.load(path).rule_) == str(model.rule_)
+
+
+def test_the_shell(said):
+    _, model, path, (table, *_) = said
+    arguments = ("evaluate", path, "--id", table, "--target", "class")
+    assert json.loads(shell(*arguments, "--json"))["rule"] == model.rule_.to_dict()
+    assert str(model.rule_) in " ".join(shell(*arguments).split())
+
+
+def test_the_service(said):
+    testclient = pytest.importorskip("starlette.testclient", reason="starlette is not installed")
+    from poscod.serve import Settings, create_app
+
+    _, model, path, _ = said
+    with testclient.TestClient(create_app(path, Settings()), base_url="http://127.0.0.1") as client:
+        assert client.get("/v1/model").json()["rule"] == model.rule_.to_dict()
+
+
+def test_the_report_and_its_explorer(said):
+    name, model, _, (_, X, y) = said
+    traffic, _ = WORLD.sample_mixture(100, pi=0.3, random_state=6)
+    traffic = np.column_stack([traffic, np.zeros((100, X.shape[1] - 2))])
+    summary = summarise(model, X=X, y=y, X_unlabeled=traffic)
+    rule, promise = model.rule_.to_dict(), model.rule_.promise
+    assert summary["rule"] == rule
+    told = summary["promise"]
+    assert (told["verdict"] == "none") == (promise is None)
+    if promise is not None:
+        assert (told["quantity"], told["bound"], told["confidence"]) == (
+            promise.quantity,
+            promise.bound,
+            promise.confidence,
+        )
+    for form in (".html", ".md"):
+        assert str(model.rule_) in plain(render(summary, form))
+    explorer = summary["explorer"]
+    start = {key: explorer[key]["positions"][explorer[key]["start"]] for key in ("alpha", "tpr_min")}
+    assert start["alpha"] == model.rule_.problem.alpha
+    if explorer["own"]:  # the sliders stand where the rule does
+        assert start["tpr_min"] == model.rule_.problem.tpr_min
+    else:
+        assert type(model.rule_.problem) is not ScodProblem or name in {"guaranteed among 12", "first cluster"}
+
+
+def test_the_monitor(said):
+    _, model, *_ = said
+    reference = Reference.from_model(model)
+    assert reference.rule == model.rule_.to_dict()
+    summary = Monitor(reference).summary()
+    assert summary["reference"]["rule"] == model.rule_.to_dict()
+    for form in (".html", ".md"):
+        assert str(model.rule_) in plain(render(summary, form))
+
+
+def test_the_onnx_graph(said):
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    from poscod.backends.onnx import export_rule
+
+    _, model, *_ = said
+    properties = {item.key: item.value for item in export_rule(model).metadata_props}
+    assert json.loads(properties["poscod.rule"]) == model.rule_.to_dict()
+    assert json.loads(properties["poscod.sentence"]) == str(model.rule_)
