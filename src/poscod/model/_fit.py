@@ -229,7 +229,7 @@ def _read_labels(
     at, marked = np.flatnonzero(~mark), np.flatnonzero(mark)
     if len(marked) and engine.has_traffic:
         raise InvalidInputError(
-            "{y} marks {got} rows as unlabeled (-1) and {X_unlabeled} is given, too: use one of the two.",
+            "{y} marks {got} rows as unlabeled (-1) and {X_unlabeled} is given, too: leave those rows out, or pass no other traffic.",
             got=len(marked),
         )
     check_classification_targets(y[at])
