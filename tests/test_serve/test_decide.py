@@ -293,3 +293,87 @@ def test_a_gap_is_told_with_row_and_column(server):
     texts = Batch({"a": np.zeros(2), "b": np.array(["x", None], dtype=object)}, named=True)
     assert first_gap(texts, Schema(("a", "b"), n_features=2, frame=True)) == "row 2, column 'b'"
     assert first_gap(Batch({"rows": np.zeros((2, 2))}), Schema(n_features=2)) == ""
+
+
+def test_a_frame_takes_texts_booleans_and_gaps(serve, folder):
+    pandas = pytest.importorskip("pandas")
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    from poscod.ratio import CorrectedSigmoid
+
+    rng = np.random.default_rng(0)
+    n = 400
+    frame = pandas.DataFrame(
+        {"size": rng.normal(size=n), "kind": rng.choice(["a", "b"], n), "new": rng.random(n) < 0.5}
+    )
+    y = (frame["size"] + (frame["kind"] == "a") > 0).astype(int)
+    steps = make_column_transformer((SimpleImputer(), ["size"]), (OneHotEncoder(), ["kind", "new"]))
+    model = POSCOD(
+        make_pipeline(steps, LogisticRegression()), CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.2), random_state=0
+    )
+    model.fit(frame, y, X_unlabeled=frame.assign(size=frame["size"] + rng.normal(size=n)))
+    model.save(folder / "frame.poscod")
+    running = serve(folder / "frame.poscod")
+    table = pandas.DataFrame({"size": [0.5, np.nan, 9.0], "kind": ["a", "b", "a"], "new": [True, False, True]})
+    expected = model.decide(table)
+    rows = [[0.5, "a", True], [None, "b", False], [9.0, "a", True]]
+    names = ["size", "kind", "new"]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    for body in (
+        {"rows": rows},
+        {"columns": columns},
+        {"records": [dict(zip(names, row, strict=True)) for row in rows]},
+    ):
+        answer = running.client.post("/v1/decide", json=body)
+        assert answer.status_code == 200, answer.text
+        assert_same(answer.json()["decisions"], expected)
+    answer = running.client.post("/v1/decide", content=arrow(columns), headers={"content-type": ARROW})
+    assert_same(answer.json()["decisions"], expected)
+    unknown = running.client.post("/v1/decide", json={"rows": [[0.5, "z", True]]})
+    assert unknown.status_code == 422
+    assert "unknown categories ['z']" in unknown.json()["error"]
+    assert "missing" not in unknown.json()["error"]
+
+
+def test_texts_and_columns_of_lists(serve, folder, model_file):
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.naive_bayes import MultinomialNB
+    from sklearn.pipeline import make_pipeline
+
+    from poscod.ratio import CorrectedSigmoid
+
+    rng = np.random.default_rng(0)
+    words = [" ".join(rng.choice(["red", "green"] if i % 2 else ["cat", "dog"], 4)) for i in range(200)]
+    traffic = [" ".join(rng.choice(["red", "cat", "moon"], 4)) for _ in range(100)]
+    model = POSCOD(make_pipeline(CountVectorizer(), MultinomialNB()), CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.3), random_state=0)  # fmt: skip
+    model.fit(words, np.arange(200) % 2, X_unlabeled=traffic).save(folder / "text.poscod")
+    running = serve(folder / "text.poscod")
+    texts = ["red green", "moon moon"]
+    assert_same(running.decide(texts).json()["decisions"], model.decide(texts))
+    assert running.client.get("/v1/model").json()["inputs"]["kind"] == "any"
+    listed = POSCOD.load(model_file).with_schema(Schema(("point",), n_features=2))
+    listed.save(folder / "listed.poscod")
+    other = serve(folder / "listed.poscod")
+    for body in ({"columns": {"point": ROWS}}, {"records": [{"point": row} for row in ROWS]}, {"rows": ROWS}):
+        answer = other.client.post("/v1/decide", json=body)
+        assert answer.status_code == 200, answer.text
+        assert_same(answer.json()["decisions"], listed.decide(ROWS))
+    ragged = other.client.post("/v1/decide", json={"columns": {"point": [[1.0, 2.0], [1.0]]}})
+    assert ragged.json()["error"] == "Row 2 of point must be a list of 2 numbers."
+
+
+@pytest.mark.parametrize("rows", [3, 3000])
+def test_a_body_is_checked_once(serve, model_file, monkeypatch, rows):
+    from poscod.serve import _rows
+
+    running = serve(model_file)
+    real, checks = _rows._checked, []
+    monkeypatch.setattr(_rows, "_checked", lambda *given: (checks.append(given), real(*given))[1])
+    for path in ("/v1/decide", "/v1/at"):
+        assert running.client.post(path, json={"rows": ROWS * (rows // 3)}).status_code == 200
+    assert len(checks) == 2
+    assert running.client.head("/healthz").status_code == 200

@@ -13,7 +13,7 @@ import pytest
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.model import save
-from poscod.problem import CoverageProblem, GeneralisedProblem, ScodProblem
+from poscod.problem import CostProblem, CoverageProblem, GeneralisedProblem, ScodProblem
 from poscod.serve import create_app
 from poscod.serve._model import load_model, rates
 
@@ -87,6 +87,15 @@ def test_other_costs(server, model_file):
         assert server.client.get("/v1/at", params=bad).status_code == 422, bad
     for bad in ({"alpha": "0.5"}, {"alpha": True}, {"rows": [[1]]}, {"alpha": 0.5, "more": 1}):
         assert server.client.post("/v1/at", json=bad).status_code == 422, bad
+
+
+def test_costs_that_a_problem_does_not_have(serve, model_file, tmp_path):
+    POSCOD.load(model_file).with_rule(CostProblem(reject_id=0.2, accept_ood=1.5)).save(tmp_path / "cost.poscod")
+    running = serve(tmp_path / "cost.poscod")
+    answer = running.client.get("/v1/at", params={"tpr_min": 0.5})
+    assert answer.status_code == 422
+    assert "tpr_min" in answer.json()["error"]
+    assert running.client.get("/v1/at").json()["rule"]["problem"]["kind"] == "CostProblem"
 
 
 def test_a_new_file_is_served_without_a_word(serve, model_file, other_file, tmp_path, eventually):
