@@ -155,12 +155,14 @@ def test_evaluate_gives_the_numbers_of_rows_in_memory(folder, fitted, engine, ca
 def test_evaluate_tells_people_the_same(folder, fitted, client, capsys):
     engine = ["--engine", "dask", "--scheduler", client.scheduler_info()["address"]]
     words = ["evaluate", str(fitted), "--id", f"{folder}/test.parquet", "--ood", f"{folder}/ood.parquet"]
-    output = folder / "numbers.csv"
+    output = folder / "numbers.json"
     assert main(words) == 0
     expected = capsys.readouterr().out
     assert main([*words, *engine, "-o", str(output)]) == 0
     assert capsys.readouterr().out == f"{expected}Written: {output}\n"
-    assert set(pd.read_csv(output)["rule"]) == {"risk", "ratio", "sirc", "poscod"}
+    found = json.loads(output.read_text())
+    assert [row["rule"] for row in found["rules"]] == ["risk", "ratio", "sirc", "poscod"]
+    assert found["rows"] == {"id": 310, "ood": 200}
 
 
 def ports_of(pid):
