@@ -100,11 +100,11 @@ def test_named_features_and_text_labels(serve, named_file):
     ):
         assert running.client.post("/v1/decide", json=bad).status_code == 422, bad
     for bad, sentence in (
-        ({"records": [{"width": 1, "height": 2}, {"width": 1}]}, "Row 2 of records lacks the column 'height' that the model reads."),
-        ({"records": [{"width": 1, "height": 2, "day": 3, "id": 4}]}, "Row 1 of records holds 'day', 'id', which the model does not read: leave that out."),
+        ({"records": [{"width": 1, "height": 2}, {"width": 1}]}, "row 2 of records lacks the column 'height' that the model reads."),
+        ({"records": [{"width": 1, "height": 2, "day": 3, "id": 4}]}, "row 1 of records holds 'day', 'id', which the model does not read: leave that out."),
         ({"records": [[1, 2]]}, "Row 1 of records must be an object."),
         ({"rows": [[1, 2], [1]]}, "Row 2 of rows must be a list of 2 values."),
-        ({"columns": {"width": [1], "height": [2]} | {f"x{i}": [0] for i in range(7)}}, "The body holds 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more, which the model does not read: leave that out."),
+        ({"columns": {"width": [1], "height": [2]} | {f"x{i}": [0] for i in range(7)}}, "the body holds 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more, which the model does not read: leave that out."),
         ({"records": [{"width": 1, "height": 2}, {"width": 1, "height": None}]}, "The model refuses these rows: Input X contains NaN (a value is missing or not finite: row 2, column 'height')."),
         ({"activations": {"logits": [[1, 2]]}}, "The JSON must hold rows or columns or records, one of them, and possibly ids, got 'activations'."),
     ):  # fmt: skip

@@ -22,7 +22,7 @@ from poscod import _json
 from poscod._json import LARGEST
 
 PROBLEM_TYPE = "application/problem+json"
-NAMES = {"X": "the rows"}
+NAMES = {"X": "the rows", "with_rule": "POSCOD.with_rule in Python"}
 """What the service calls the arguments of the library."""
 
 
@@ -48,17 +48,16 @@ class Refusal(Exception):
     def __init__(
         self, status: int, sentence: str, headers: Mapping[str, str] | None = None, *, limit: str | None = None
     ) -> None:
-        words = " ".join(sentence.split())
-        super().__init__(words)
+        self.sentence = " ".join(sentence.split())
+        super().__init__(self.sentence)
         self.status, self.headers, self.limit = status, dict(headers or {}), limit
-        self.sentence = words[:1].upper() + words[1:]
 
     def body(self, request_id: str) -> bytes:
         """Return the JSON of the refusal.
 
         Examples
         --------
-        >>> Refusal(404, "nothing is here.").body("a1")
+        >>> Refusal(404, "Nothing is here.").body("a1")
         b'{"error": "Nothing is here.", "status": 404, "title": "Not Found", "request_id": "a1"}'
         """
         title = HTTPStatus(self.status).phrase
