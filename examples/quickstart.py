@@ -12,7 +12,7 @@ digits = load_open_digits()
 
 # Labeled rows of known digits, and a log of inputs: nobody says which of them are unknown.
 model = POSCOD(alpha=0.5, tpr_min=0.9, random_state=0)
-model.fit(digits.labelled, digits.y_labelled, X_unlabeled=digits.traffic)
+model.fit(digits.labeled, digits.y_labeled, X_unlabeled=digits.traffic)
 print(f"Unknown digits in the log: about {model.ood_prior_:.0%} (the truth is {digits.traffic_is_ood.mean():.0%}).")
 
 # A label, or -1: not answered. And why not.

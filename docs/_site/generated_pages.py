@@ -53,8 +53,8 @@ def exported(path: Path) -> list[str]:
 
     Examples
     --------
-    >>> exported(SOURCE / "estimator.py")
-    ['POSCOD', 'NoUnlabeledDataWarning']
+    >>> exported(SOURCE / "rule.py")
+    ['Promise', 'Rule']
     """
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
@@ -68,7 +68,7 @@ def origin(module: str, name: str, source: Path = SOURCE) -> str:
     Examples
     --------
     >>> origin("poscod.metrics", "auroc"), origin("poscod", "POSCOD")
-    ('poscod.metrics._areas', 'poscod.estimator')
+    ('poscod.metrics._values', 'poscod.model._poscod')
     """
     for node in ast.walk(ast.parse(_file(module, source).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -85,7 +85,7 @@ def public_names(source: Path = SOURCE) -> list[Name]:
     Examples
     --------
     >>> [name.module for name in public_names() if name.name == "POSCOD"]
-    ['poscod.estimator']
+    ['poscod.model']
     """
     seen, names = set(), []
     for module, path in modules(source).items():

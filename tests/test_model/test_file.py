@@ -861,3 +861,17 @@ def test_metadata_requests_survive(tmp_path):
         assert back.get_metadata_routing().fit.requests == {"sample_weight": True, "X_unlabeled": "traffic"}
         assert clone(back).get_metadata_routing().fit.requests == back.get_metadata_routing().fit.requests
     assert load(tmp_path / "m.poscod").get_params()["ratio"].get_params() == WOODS().get_params()
+
+
+def test_open_files_are_read_too(core):
+    data = core.read_bytes()
+    expected = load(core).predict(queries("network"))
+    with core.open("rb") as file:
+        assert np.array_equal(load(file).predict(queries("network")), expected)
+    assert np.array_equal(POSCOD.load(io.BytesIO(data)).predict(queries("network")), expected)
+    named = io.BytesIO(data[:-100])
+    named.name = "upload.poscod"
+    with pytest.raises(ModelFileError, match=r"upload\.poscod is truncated or damaged"):
+        load(named)
+    with pytest.raises(ModelFileError, match="The file is not a poscod model"):
+        load(io.BytesIO(b"nothing"))

@@ -9,6 +9,7 @@ find damage, not forgery: whom a file comes from is for its reader to know.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -135,13 +136,13 @@ def save(model: Any, path: str | os.PathLike[str]) -> list[str]:
     return sorted(strange - _HARMLESS)
 
 
-def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> Any:
+def load(path: str | os.PathLike[str] | BinaryIO, *, trusted: Sequence[str | type] = ()) -> Any:
     """Read a model from a file.
 
     Parameters
     ----------
-    path : str or path-like
-        File written by `save`.
+    path : str, path-like or binary file
+        File written by `save`, or one that is open for reading.
     trusted : sequence of str or type, default=()
         Types of other libraries to accept beside those that skops trusts (most of scikit-learn, numpy and scipy) and numpy.dtype; full names
         such as "sklearn.tree._tree.Tree". They matter only in files that hold estimators of other libraries.
@@ -164,10 +165,11 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) ->
         raise InvalidInputError(f"trusted must be a list of types or of their full names, got {trusted!r}.")
     names = [item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted]
     names += sorted(_HARMLESS - set(names))
-    source = Path(path)
-    with source.open("rb") as file, _sentences(source):
+    opened = Path(path).open("rb") if isinstance(path, (str, os.PathLike)) else contextlib.nullcontext(path)  # noqa: SIM115
+    source = str(path) if isinstance(path, (str, os.PathLike)) else getattr(path, "name", "The file")
+    with opened as file, _sentences(source):
         archive = _open(file)
-        size = os.fstat(file.fileno()).st_size
+        size = file.seek(0, os.SEEK_END)
         manifest = _manifest(archive, size)
         members = _members(archive, manifest, size)
 
@@ -197,7 +199,7 @@ def _json(value: Any) -> bytes:
 
 
 @contextmanager
-def _sentences(source: Path) -> Iterator[None]:
+def _sentences(source: str) -> Iterator[None]:
     """Turn whatever a damaged or hostile file makes the parsers raise into one sentence that names the file."""
     try:
         yield

@@ -95,9 +95,10 @@ def _schema(model: Any, record: Any) -> Schema:
             raise ModelFileError("has a record of its columns that is damaged.")
         return Schema.from_dict(record)
     if model.scorer_.network:
-        ratio = model.scorer_.ratio
+        ratio, n_logits = model.scorer_.ratio, len(model.classes_)
         width = 0 if ratio is None else ratio.columns_.get("features") or 0
-        return Schema(n_features=int(width), n_logits=len(model.classes_))
+        # A ratio of logits alone counted them as its features.
+        return Schema(n_features=0 if width == n_logits else int(width), n_logits=n_logits)
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
         return Schema(tuple(str(name) for name in names), n_features=len(names), frame=True)

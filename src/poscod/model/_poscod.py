@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -485,7 +485,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return _file.save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> POSCOD:
+    def load(cls, path: str | os.PathLike[str] | BinaryIO, *, trusted: Sequence[str | type] = ()) -> POSCOD:
         """Read a model that `save` has written.
 
         Parameters

@@ -8,6 +8,7 @@ be served leaves the old model in place, and the reason is kept until a good fil
 from __future__ import annotations
 
 import hashlib
+import io
 import sys
 import threading
 from collections.abc import Callable
@@ -37,14 +38,10 @@ class LoadedModel:
 
 def load_model(path: Path, trusted: tuple[str, ...] = ()) -> LoadedModel:
     """Read a model file, try it on one row and describe it."""
-    for _ in range(3):
-        before = signature(path)
-        model = POSCOD.load(path, trusted=trusted)
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        if signature(path) == before:  # otherwise hash and model may come from two files
-            break
-    else:
-        raise InvalidInputError(f"{path} changes while it is read: write it elsewhere and rename it.")
+    data = path.read_bytes()  # once: hash and model come from the same file
+    file, sha256 = io.BytesIO(data), hashlib.sha256(data).hexdigest()
+    file.name = str(path)
+    model = POSCOD.load(file, trusted=trusted)
     if not hasattr(model, "rule_"):
         raise InvalidInputError(f"{path} holds a model that was never fitted: fit it before it is served.")
     _try_one_row(model, path)
