@@ -13,6 +13,6 @@ from poscod.decision import Decisions
 from poscod.model import POSCOD
 from poscod.problem import ScodProblem
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["POSCOD", "Activations", "Decisions", "ScodProblem", "__version__"]
