@@ -176,9 +176,10 @@ class Problem:
         return replace(self, **changes)  # type: ignore[type-var]
 
     def _asked(self) -> list[tuple[str, Any]]:
-        """Parameters that say something: not None, and not the plain loss."""
+        """Parameters that say something: not None, not the plain loss, not the usual method."""
         values = [(field.name, getattr(self, field.name)) for field in fields(self)]  # type: ignore[arg-type]
-        return [(name, value) for name, value in values if value is not None and (name, value) != ("loss", "zero_one")]
+        plain = [("loss", "zero_one"), ("method", "fixed_sequence")]
+        return [(name, value) for name, value in values if value is not None and (name, value) not in plain]
 
     def __post_init__(self) -> None:
         for name, (low, high, closed) in {**RANGES, **self._ranges()}.items():
