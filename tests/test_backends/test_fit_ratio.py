@@ -215,7 +215,7 @@ def test_in_poscod_and_in_files(tmp_path):
         ratio.activations(known)
     with pytest.raises(InvalidInputError, match="pass model"):
         NetworkRatio.load(tmp_path / "ratio.npz")
-    with pytest.raises(InvalidInputError, match="does not fit the weights"):
+    with pytest.raises(InvalidInputError, match="does not fit this network"):
         NetworkRatio.load(tmp_path / "ratio.npz", nn.Linear(3, 2))
     write_arrays(tmp_path / "other.npz", {}, {"format": "else"})
     with pytest.raises(InvalidInputError, match="its format is 'else'"):

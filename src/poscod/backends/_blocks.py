@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
+
+LABELS = ("labels", "label")
 
 
 class Blocks:
@@ -50,3 +52,14 @@ def as_batches(data: Any, batch_size: int, name: str, kinds: tuple[type, ...] = 
             f"{name} must be an array, a pair of arrays (inputs, labels) or batches, got {type(data).__name__}."
         )
     return data
+
+
+def split_labels(batch: Any, inputs: Iterable[str] = ()) -> tuple[Any, Any]:
+    """Tell what a batch gives a network from its labels; `inputs` are names that are not labels, whatever they say."""
+    if isinstance(batch, Mapping):
+        names = set(LABELS) - set(inputs)
+        labels = next((batch[key] for key in LABELS if key in names and batch.get(key) is not None), None)
+        return {key: value for key, value in batch.items() if key not in names}, labels
+    if isinstance(batch, (tuple, list)):
+        return batch[0], batch[1] if len(batch) > 1 else None
+    return batch, None

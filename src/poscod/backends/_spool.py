@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._validation import as_array, check_choice
-from poscod.activations import FORMATS, Activations
+from poscod._validation import check_choice
+from poscod.activations import Activations, check_label_column, file_format
 from poscod.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class Spool:
 
     def __init__(self, to: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> None:
         self.target = None if to is None else Path(to)
-        if self.target is not None and self.target.suffix not in FORMATS:
-            raise InvalidInputError(f"to must end in {' or '.join(FORMATS)}, got '{self.target}'.")
-        self.dtype, self.hint = check_choice(dtype, "dtype", DTYPES), HINT
+        if self.target is not None:
+            file_format(self.target, "to")
+        self.dtype, self.hint, self.tolerance = check_choice(dtype, "dtype", DTYPES), HINT, 1e-3
         self.rows = 0
         self._parts: dict[str, Part] = {}
 
@@ -85,32 +85,27 @@ class Spool:
                 )
             self._append(name, kept)
         if labels is not None:
-            self._append("labels", self._check_labels(labels, *logits.shape))
+            self._append("labels", check_label_column(labels, *logits.shape, start=self.rows))
         self.rows += len(logits)
 
     def finish(self, weight: NDArray[Any] | None = None, bias: NDArray[Any] | None = None) -> Activations:
-        """Return all rows and, with a target, write them."""
+        """Return all rows, with the last layer if it made their logits, and write them where there is a target."""
         if self.rows == 0:
             raise InvalidInputError("loader must give at least one row, got none.")
         arrays: dict[str, Any] = {name: self._whole(part) for name, part in self._parts.items()}
+        if weight is not None and not self._affine(arrays["features"][:256], arrays["logits"][:256], weight, bias):
+            weight = bias = None
         found = Activations(**arrays, weight=weight, bias=bias)
         if self.target is None:
             return found
         found.save(self.target)
         return Activations.load(self.target)
 
-    def _check_labels(self, labels: Any, n: int, k: int) -> NDArray[np.int64]:
-        column = as_array(labels, "labels")
-        if column.shape != (n,):
-            raise InvalidInputError(f"labels must be one class index per row, shape ({n},), got {column.shape}.")
-        bad = (column < -1) | (column >= k) | (column != np.floor(column))
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            raise InvalidInputError(
-                f"labels must be class indices 0, ..., {k - 1}, or -1 for OOD and unlabelled rows, got {column[row]:g} at row "
-                f"{self.rows + row}."
-            )
-        return column.astype(np.int64)
+    def _affine(self, x: NDArray[Any], z: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None) -> bool:
+        if weight.shape != (z.shape[1], x.shape[1]):
+            return False
+        made = x.astype(np.float64) @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
+        return bool(np.abs(made - z).max() <= self.tolerance * (1.0 + np.abs(z).max()))
 
     def _append(self, name: str, values: NDArray[Any]) -> None:
         if name not in self._parts:

@@ -296,7 +296,9 @@ def _digits() -> dict[str, Pool]:
     classifier = LogisticRegression(max_iter=1000).fit(X[trained], y[trained])
 
     def rows(pixels: Floats, labels: Any = None) -> Activations:
-        return Activations(pixels, classifier.decision_function(pixels), labels, classifier.coef_, classifier.intercept_)
+        return Activations(
+            pixels, classifier.decision_function(pixels), labels, classifier.coef_, classifier.intercept_
+        )
 
     shuffled = X[known][:, rng.permutation(X.shape[1])]
     bank, id_test = rows(X[trained], y[trained]), rows(X[fresh], y[fresh])

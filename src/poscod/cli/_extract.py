@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod.activations import FORMATS, Activations
+from poscod.activations import Activations, file_format
 from poscod.backends.images import NORMALISATIONS, open_images
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._tables import check_output
@@ -91,8 +91,7 @@ def run(args: argparse.Namespace) -> None:
     """Extract activations."""
     console = Console.of(args)
     check_output(args.output, [args.input, *([args.weights] if args.weights else [])])
-    if Path(args.output).suffix not in FORMATS:
-        raise InvalidInputError(f"the output must end in {' or '.join(FORMATS)}, got '{args.output}'.")
+    file_format(Path(args.output), "--output")
     found = _extract(args, _open(args))
     document: dict[str, Any] = {
         "command": "extract",
