@@ -11,7 +11,7 @@ import os
 import tempfile
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("float32", "float64")}
 # What to do about a number that is not finite.
 HINT = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
-
-
-class Part(NamedTuple):
-    """One array on its way: its bytes so far, in memory or in a file, and what they are."""
-
-    file: Any
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
 
 
 class Spool:
@@ -53,15 +45,16 @@ class Spool:
             file_format(self.target, "to")
         self.dtype, self.hint, self.tolerance = check_choice(dtype, "dtype", DTYPES), HINT, 1e-3
         self.rows = 0
-        self._parts: dict[str, Part] = {}
+        # Bytes so far, in memory or in a file, and an array of no rows that says what they are.
+        self._parts: dict[str, tuple[Any, NDArray[Any]]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for part in self._parts.values():
-            if not isinstance(part.file, BytesIO):  # whose bytes are what was returned
-                part.file.close()
+        for file, _ in self._parts.values():
+            if not isinstance(file, BytesIO):  # whose bytes are what was returned
+                file.close()
 
     def add(self, features: NDArray[Any], logits: NDArray[Any], labels: Any = None) -> None:
         """Check a batch and keep it."""
@@ -92,7 +85,7 @@ class Spool:
         """Return all rows, with the last layer if it made their logits, and write them where there is a target."""
         if self.rows == 0:
             raise InvalidInputError("loader must give at least one row, got none.")
-        arrays: dict[str, Any] = {name: self._whole(part) for name, part in self._parts.items()}
+        arrays: dict[str, Any] = {name: self._whole(*part) for name, part in self._parts.items()}
         if weight is not None and not self._affine(arrays["features"][:256], arrays["logits"][:256], weight, bias):
             weight = bias = None
         found = Activations(**arrays, weight=weight, bias=bias)
@@ -112,15 +105,15 @@ class Spool:
             # A file lies beside the target: the same disk, and room that the user has chosen.
             where = None if self.target is None else self.target.parent
             file = BytesIO() if where is None else tempfile.TemporaryFile(dir=where)  # noqa: SIM115 (closed at the end)
-            self._parts[name] = Part(file, values.dtype, values.shape[1:])
-        part = self._parts[name]
-        if values.shape[1:] != part.shape:
-            raise InvalidInputError(f"{name} must have {part.shape[0]} columns in every batch, got {values.shape[1]}.")
-        part.file.write(values.data)
+            self._parts[name] = file, values[:0]
+        file, like = self._parts[name]
+        if values.shape[1:] != like.shape[1:]:
+            raise InvalidInputError(f"{name} must have {like.shape[1]} columns in every batch, got {values.shape[1]}.")
+        file.write(values.data)
 
-    def _whole(self, part: Part) -> NDArray[Any]:
-        shape = (self.rows, *part.shape)
-        if isinstance(part.file, BytesIO):
-            return np.frombuffer(part.file.getbuffer(), part.dtype).reshape(shape)
-        part.file.flush()
-        return np.memmap(part.file, part.dtype, "r", shape=shape)
+    def _whole(self, file: Any, like: NDArray[Any]) -> NDArray[Any]:
+        shape = (self.rows, *like.shape[1:])
+        if isinstance(file, BytesIO):
+            return np.frombuffer(file.getbuffer(), like.dtype).reshape(shape)
+        file.flush()
+        return np.memmap(file, like.dtype, "r", shape=shape)

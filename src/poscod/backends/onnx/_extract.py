@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from poscod._optional import require
 from poscod.activations import Activations
-from poscod.backends._blocks import as_batches, split_labels
-from poscod.backends._progress import watched
-from poscod.backends._reason import reason
+from poscod.backends._running import as_batches, reason, split_labels, watched
 from poscod.backends._spool import Spool
 from poscod.backends.onnx._backbone import expose, find_ends, open_model
 from poscod.exceptions import InvalidInputError

@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from poscod._validation import check_count
-from poscod.backends._blocks import as_batches, split_labels
-from poscod.backends._reason import reason
+from poscod.backends._running import as_batches, reason, split_labels
 from poscod.exceptions import InvalidInputError
 
 # Names under which data sets of images (OpenOOD, some of Hugging Face) pass the one positional input.

@@ -13,7 +13,7 @@ import warnings
 
 import torch
 
-from poscod.backends._reason import reason
+from poscod.backends._running import reason
 from poscod.exceptions import InvalidInputError
 
 

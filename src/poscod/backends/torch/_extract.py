@@ -15,7 +15,7 @@ import torch
 
 from poscod._validation import check_choice
 from poscod.activations import Activations
-from poscod.backends._progress import watched
+from poscod.backends._running import watched
 from poscod.backends._spool import Spool
 from poscod.backends.torch._batches import AMP, as_loader, call, evaluating, split_batch, to_device, unwrap
 from poscod.backends.torch._exported import with_head

@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ import torch
 
 from poscod.activations import Activations
 from poscod.backends.torch._batches import evaluating, unwrap
-from poscod.backends.torch._body import Body
 from poscod.backends.torch._exported import with_head
 from poscod.backends.torch._head import INSIDE, Head, closed_form
 from poscod.backends.torch._loss import CorrectedSigmoidLoss
@@ -134,16 +134,12 @@ def fit_ratio(
         for source in dict.fromkeys((*learn.sources, *held.sources)):
             source.look(None if isinstance(id_data, Activations) else network, layer, settings.batch_size, progress)
         head, loss = _start(learn, held, ood_prior, start, settings.dropout)
-        body = None
-        if network is not None and (train == "all" or augment is not None):
-            body = Body(network, layer, there, trained=train == "all")
-        # Otherwise a frozen network makes the same features in every epoch: once was enough.
-        try:
-            training = Training(body, head.to(there), loss.to(there), learn, held, settings, augment)
+        # A frozen network makes the same features of the same inputs in every epoch: once was enough.
+        again = network if train == "all" or augment is not None else None
+        with closing(
+            Training(again, layer, head.to(there), loss.to(there), learn, held, settings, augment)
+        ) as training:
             training.run(checkpoint, progress)
-        finally:
-            if body is not None:
-                body.watch.close()
     weight, bias = head.folded()
     ratio = FixedLinear(weight, bias - loss.shift, ood_prior=loss.ood_prior)
     return NetworkRatio(network, layer, ratio, train, training.history, training.best_epoch)

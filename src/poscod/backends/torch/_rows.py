@@ -16,8 +16,7 @@ from torch.utils.data import default_collate
 
 from poscod._validation import check_number
 from poscod.activations import Activations
-from poscod.backends._blocks import Blocks
-from poscod.backends._reason import reason
+from poscod.backends._running import Blocks, reason
 from poscod.backends.torch._batches import Batch, split_batch
 from poscod.backends.torch._extract import extract
 from poscod.exceptions import InvalidInputError

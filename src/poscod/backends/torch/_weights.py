@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from poscod._optional import require
-from poscod.backends._reason import reason
+from poscod.backends._running import reason
 from poscod.exceptions import InvalidInputError
 
 INSIDE = ("state_dict", "model_state_dict", "model", "net", "network", "weights")

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows in blocks, for networks that run batch by batch without a loader of PyTorch."""
+"""What running any network takes: rows in blocks, labels told from inputs, a progress bar, and the reason of a failure."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from poscod._optional import require
 from poscod._validation import check_count
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InvalidInputError, MissingExtraError
 
 LABELS = ("labels", "label")
 
@@ -63,3 +65,28 @@ def split_labels(batch: Any, inputs: Iterable[str] = ()) -> tuple[Any, Any]:
     if isinstance(batch, (tuple, list)):
         return batch[0], batch[1] if len(batch) > 1 else None
     return batch, None
+
+
+def watched(items: Iterable[Any], text: str, progress: bool | None, *, extra: str, unit: str = "batch") -> Any:
+    """Return the items behind a progress bar, or as they are where nobody looks."""
+    if not progress and not (progress is None and sys.stderr.isatty()):
+        return items
+    try:
+        tqdm = require("tqdm", extra=extra, feature="A progress bar")
+    except MissingExtraError:
+        if progress:
+            raise
+        return items
+    # Anything under two seconds needs no bar.
+    return tqdm.tqdm(items, desc=text, delay=0.0 if progress else 2.0, unit=unit)
+
+
+def reason(error: Exception) -> str:
+    r"""Return the first line of an error without its full stop, or its kind where it says nothing.
+
+    Examples
+    --------
+    >>> reason(ValueError("no such layer.\nStack: ...")), reason(KeyError())
+    ('no such layer', 'KeyError')
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
