@@ -271,22 +271,17 @@ def _read_safetensors(path: Path, mmap: bool) -> Arrays:
     package = require("safetensors", extra="files", feature="Reading .safetensors")
     dtypes = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
     arrays: Arrays = {}
-    try:
-        # The package checks sizes and offsets; after it, the header can be trusted.
-        with package.safe_open(str(path), framework="numpy") as tensors, path.open("rb") as file:
-            start = struct.unpack("<Q", file.read(8))[0]
-            header = json.loads(file.read(start))
-            for name in PARTS:
-                if name not in header:
-                    continue
-                dtype, shape = dtypes.get(header[name]["dtype"]), tuple(header[name]["shape"])
-                if mmap and dtype is not None and 0 not in shape:
-                    offset = 8 + start + header[name]["data_offsets"][0]
-                    arrays[name] = np.memmap(path, dtype, "r", offset, shape)
-                else:
-                    arrays[name] = tensors.get_tensor(name)
-    except package.SafetensorError as error:
-        raise InvalidInputError(f"{path} could not be read as plain arrays ({error}).") from None
+    # The package checks sizes and offsets; after it, the header can be trusted.
+    with package.safe_open(str(path), framework="numpy") as tensors, path.open("rb") as file:
+        start = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(start))
+        for name in header.keys() & set(PARTS):
+            dtype, shape = dtypes.get(header[name]["dtype"]), tuple(header[name]["shape"])
+            if mmap and dtype is not None and 0 not in shape:
+                offset = 8 + start + header[name]["data_offsets"][0]
+                arrays[name] = np.memmap(path, dtype, "r", offset, shape)
+            else:
+                arrays[name] = tensors.get_tensor(name)
     return arrays
 
 
@@ -325,12 +320,8 @@ def _check_head(
         if bias is not None:
             raise InvalidInputError("bias was given without weight: pass both parts of the last layer.")
         return None, None
-    weight = check_matrix(
-        weight,
-        "weight",
-        columns=None if features is None else features.shape[1],
-        rows=None if logits is None else logits.shape[1],
-    )
+    d, k = (None if part is None else part.shape[1] for part in (features, logits))
+    weight = check_matrix(weight, "weight", columns=d, rows=k)
     bias = np.zeros(len(weight), weight.dtype) if bias is None else as_array(bias, "bias")
     check_vector(bias, "bias", n=len(weight), like="weight", allow_inf=False)
     return weight, bias

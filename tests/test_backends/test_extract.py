@@ -149,7 +149,7 @@ def test_layer_that_is_never_called():
     model = mlp()
     model.add_module("spare", nn.Linear(3, 3))
     model.forward = lambda x: nn.Sequential(*list(model.children())[:3])(x)
-    with pytest.raises(InvalidInputError, match="'spare' was not called"):
+    with pytest.raises(InvalidInputError, match="'spare' makes nothing"):
         extract(model, torch.randn(5, 6), layer="spare")
 
 

@@ -284,7 +284,6 @@ def test_augmentation_sees_training_rows_only_and_is_seeded_for_every_batch():
         ({"validation": (1, 2, 3)}, "a pair"),
         ({"decay_every": 0}, "decay_every"),
         ({"backbone_learning_rate": 0.0}, "backbone_learning_rate"),
-        ({"checkpoint": "run.pt"}, "must end in .npz"),
         ({"ood_prior": 0.0}, "ood_prior"),
         ({"layer": "nowhere"}, "layer must name a module"),
     ],

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +21,12 @@ from poscod._validation import check_choice
 from poscod.activations import Activations, check_label_column, file_format
 from poscod.exceptions import InvalidInputError
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("float32", "float64")}
 # What to do about a number that is not finite.
 HINT = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
 
 
-class Spool:
+class Spool(ExitStack):
     """Collects features, logits and labels of batches.
 
     Parameters
@@ -40,6 +38,7 @@ class Spool:
     """
 
     def __init__(self, to: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> None:
+        super().__init__()
         self.target = None if to is None else Path(to)
         if self.target is not None:
             file_format(self.target, "to")
@@ -47,14 +46,6 @@ class Spool:
         self.rows = 0
         # Bytes so far, in memory or in a file, and an array of no rows that says what they are.
         self._parts: dict[str, tuple[Any, NDArray[Any]]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for file, _ in self._parts.values():
-            if not isinstance(file, BytesIO):  # whose bytes are what was returned
-                file.close()
 
     def add(self, features: NDArray[Any], logits: NDArray[Any], labels: Any = None) -> None:
         """Check a batch and keep it."""
@@ -104,8 +95,8 @@ class Spool:
         if name not in self._parts:
             # A file lies beside the target: the same disk, and room that the user has chosen.
             where = None if self.target is None else self.target.parent
-            file = BytesIO() if where is None else tempfile.TemporaryFile(dir=where)  # noqa: SIM115 (closed at the end)
-            self._parts[name] = file, values[:0]
+            made = BytesIO() if where is None else self.enter_context(tempfile.TemporaryFile(dir=where))  # noqa: SIM115
+            self._parts[name] = made, values[:0]
         file, like = self._parts[name]
         if values.shape[1:] != like.shape[1:]:
             raise InvalidInputError(f"{name} must have {like.shape[1]} columns in every batch, got {values.shape[1]}.")

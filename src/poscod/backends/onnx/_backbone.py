@@ -180,11 +180,9 @@ def _last_layer(model: Any, logits: str, makers: dict[str, Any]) -> Ends | None:
     options = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
     if options.get("transA"):
         return None
-    if bias is None and len(node.input) > 2 and node.input[2] in tensors:
-        bias = node.input[2]
-    weight = onnx.numpy_helper.to_array(tensors[node.input[1]])
+    bias = bias or next((given for given in node.input[2:] if given in tensors), None)
+    to_array = onnx.numpy_helper.to_array
+    weight = to_array(tensors[node.input[1]])
     weight = options.get("alpha", 1.0) * (weight if options.get("transB") else weight.T)
-    constant = (
-        None if bias is None else options.get("beta", 1.0) * onnx.numpy_helper.to_array(tensors[bias]).reshape(-1)
-    )
+    constant = None if bias is None else options.get("beta", 1.0) * to_array(tensors[bias]).reshape(-1)
     return Ends(node.input[0], logits, weight, constant)

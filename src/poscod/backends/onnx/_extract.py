@@ -68,10 +68,12 @@ def extract(
         )
     except Exception as error:
         raise InvalidInputError(f"The network could not be loaded by onnxruntime ({reason(error)}).") from None
-    names = {value.name: value.type for value in session.get_inputs()}
+    as_dtype = require("onnx.helper", extra="onnx", feature="Reading an ONNX model").tensor_dtype_to_np_dtype
+    given = {value.name: as_dtype(value.type.tensor_type.elem_type) for value in network.graph.input}
+    dtypes = {value.name: given[value.name] for value in session.get_inputs()}
     with Spool(to, dtype=dtype) as spool:
         for batch in watched(as_batches(data, batch_size, "data"), "extract", progress, extra="onnx"):
-            feed, labels = _feed(batch, names)
+            feed, labels = _feed(batch, dtypes)
             try:
                 x, z = session.run([ends.features, ends.logits], feed)
             except Exception as error:
@@ -84,18 +86,12 @@ def extract(
         return spool.finish(ends.weight, ends.bias)
 
 
-def _feed(batch: Any, names: dict[str, str]) -> tuple[dict[str, NDArray[Any]], Any]:
+def _feed(batch: Any, dtypes: dict[str, np.dtype[Any]]) -> tuple[dict[str, NDArray[Any]], Any]:
     """Tell inputs from labels and give inputs the types the network takes."""
-    given, labels = split_labels(batch, names)
-    feed = given if isinstance(given, Mapping) else {next(iter(names)): given}
-    if missing := [name for name in names if name not in feed]:
+    given, labels = split_labels(batch, dtypes)
+    feed = given if isinstance(given, Mapping) else {next(iter(dtypes)): given}
+    if missing := [name for name in dtypes if name not in feed]:
         raise InvalidInputError(
-            f"The network also takes '{missing[0]}': give batches as mappings of its inputs {sorted(names)}."
+            f"The network also takes '{missing[0]}': give batches as mappings of its inputs {sorted(dtypes)}."
         )
-    kinds = {
-        "tensor(float)": np.float32,
-        "tensor(double)": np.float64,
-        "tensor(float16)": np.float16,
-        "tensor(int64)": np.int64,
-    }
-    return {name: np.ascontiguousarray(feed[name], dtype=kinds.get(kind)) for name, kind in names.items()}, labels
+    return {name: np.ascontiguousarray(feed[name], dtype=dtype) for name, dtype in dtypes.items()}, labels

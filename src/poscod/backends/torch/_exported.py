@@ -19,15 +19,12 @@ from poscod.exceptions import InvalidInputError
 
 def load_exported(path: str | os.PathLike[str]) -> torch.nn.Module:
     """Read an exported program (.pt2), a file of ``torch.export.save``, for `extract`."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch about its own format
-            program: torch.nn.Module = torch.export.load(path).module()
-    except Exception as error:
-        raise InvalidInputError(f"{path} could not be read as an exported program ({reason(error)}).") from None
-    return program
+    with open(path, "rb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about its own format
+        try:
+            return torch.export.load(file).module()
+        except Exception as error:
+            raise InvalidInputError(f"{path} could not be read as an exported program ({reason(error)}).") from None
 
 
 def with_head(model: torch.nn.Module) -> torch.nn.Module:

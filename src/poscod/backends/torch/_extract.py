@@ -8,7 +8,6 @@ which the loader gives the rows.
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from typing import Any
 
 import torch
@@ -77,7 +76,7 @@ def extract(
     model = with_head(unwrap(model))
     half = None if amp is None else check_choice(amp, "amp", AMP)
     batches = as_loader(loader, batch_size)
-    with closing(LastLayer(model, layer)) as watch, Spool(to, dtype=dtype) as spool:
+    with LastLayer(model, layer) as watch, Spool(to, dtype=dtype) as spool:
         with evaluating(model, device) as there, torch.inference_mode():
             for batch in watched(batches, "extract", progress, extra="torch"):
                 rows = to_device(split_batch(batch), there)

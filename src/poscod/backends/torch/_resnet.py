@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -92,14 +93,12 @@ def _torchvision_resnet50(n_classes: int) -> nn.Module:
     return network
 
 
-def _plain(depth: int) -> Callable[[int], nn.Module]:
-    blocks = (depth - 2) // 6
-    return lambda n_classes: small_resnet((blocks,) * 3, 16, n_classes, False, "linear")
-
-
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {
-    **{f"resnet{depth}_32x32": _plain(depth) for depth in (20, 32, 44, 56, 110)},
-    "resnet18_32x32": lambda n_classes: small_resnet((2, 2, 2, 2), 64, n_classes, True, "fc"),
+    **{
+        f"resnet{6 * blocks + 2}_32x32": partial(small_resnet, (blocks,) * 3, 16, projection=False, head="linear")
+        for blocks in (3, 5, 7, 9, 18)
+    },
+    "resnet18_32x32": partial(small_resnet, (2, 2, 2, 2), 64, projection=True, head="fc"),
     "resnet50": _torchvision_resnet50,
 }
 """Networks by name: how to build one with K classes."""

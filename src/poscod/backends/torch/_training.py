@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ class Settings:
             check_count(self.patience, "patience")
 
 
-class Training:
+class Training(ExitStack):
     """Head, prior and, if it is trained, network on their way.
 
     Parameters
@@ -92,8 +93,9 @@ class Training:
         settings: Settings,
         augment: Callable[[Any], Any] | None,
     ) -> None:
+        super().__init__()
         self.network, self.head, self.loss, self.augment = network, head, loss, augment
-        self.watch = None if network is None else LastLayer(network, layer)
+        self.watch = None if network is None else self.enter_context(LastLayer(network, layer))
         self.train, self.held, self.settings = train, held, settings
         self.device = head.bias.device
         self.parts = torch.nn.ModuleDict({"head": head, "loss": loss})
@@ -131,11 +133,6 @@ class Training:
                     self._save(checkpoint)
         self.parts.load_state_dict(self.best)
         self._mode(training=False)
-
-    def close(self) -> None:
-        """Leave the network alone."""
-        if self.watch is not None:
-            self.watch.close()
 
     def _mode(self, training: bool) -> None:
         self.head.train(training)
