@@ -82,11 +82,8 @@ class Activations:
         rows = None if features is None else len(features)
         logits = None if self.logits is None else check_matrix(self.logits, "logits", rows=rows)
         n = len(features) if features is not None else len(logits)  # type: ignore[arg-type]
-        labels = (
-            None
-            if self.labels is None
-            else check_label_column(self.labels, n, None if logits is None else logits.shape[1])
-        )
+        k = None if logits is None else logits.shape[1]
+        labels = None if self.labels is None else check_label_column(self.labels, n, k)
         weight, bias = _check_head(self.weight, self.bias, features, logits)
         for name, value in zip(PARTS, (features, logits, labels, weight, bias), strict=True):
             object.__setattr__(self, name, value)
