@@ -8,6 +8,7 @@ Files hold plain arrays under the names of the parts (.npz or .safetensors), nev
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -81,7 +82,8 @@ class Activations:
         rows = None if features is None else len(features)
         logits = None if self.logits is None else check_matrix(self.logits, "logits", rows=rows)
         n = len(features) if features is not None else len(logits)  # type: ignore[arg-type]
-        labels = None if self.labels is None else _check_label_column(self.labels, n, logits)
+        k = None if logits is None else logits.shape[1]
+        labels = None if self.labels is None else check_label_column(self.labels, n, k)
         weight, bias = _check_head(self.weight, self.bias, features, logits)
         for name, value in zip(PARTS, (features, logits, labels, weight, bias), strict=True):
             object.__setattr__(self, name, value)
@@ -101,13 +103,10 @@ class Activations:
                 rows = rows.astype(np.intp)
             if rows.ndim != 1:
                 raise InvalidInputError("rows must be a slice, a list of indices or a boolean mask.")
-        part = object.__new__(Activations)  # rows of checked arrays need no second check
+        part = copy.copy(self)  # rows of checked arrays need no second check
         for name in ("features", "logits", "labels"):
             value = getattr(self, name)
             object.__setattr__(part, name, None if value is None else value[rows])
-        object.__setattr__(part, "weight", self.weight)
-        object.__setattr__(part, "bias", self.bias)
-        object.__setattr__(part, "table", self.table)
         return part
 
     @property
@@ -165,7 +164,7 @@ class Activations:
             (extra ``files``). An existing file is replaced only when the new one is complete.
         """
         target = Path(path)
-        write, _ = _file_format(target)
+        write, _ = file_format(target)
         arrays = {name: np.asarray(value) for name in PARTS if (value := getattr(self, name)) is not None}
         with replacing(target) as file:
             write(file, arrays)
@@ -197,7 +196,7 @@ class Activations:
         Activations(logits=(1, 2) float64, labels=(1,) int64)
         """
         source = Path(path)
-        _, read = _file_format(source)
+        _, read = file_format(source)
         try:
             arrays = read(source, mmap)
         except (OSError, PoscodError):
@@ -247,12 +246,10 @@ def read_npz(path: Path, mmap: bool, names: Sequence[str] | None = PARTS) -> Arr
 def _map_npy(path: Path, file: BinaryIO, end: int) -> NDArray[Any] | None:
     """Map the array whose npy header starts here; None where there is nothing to map."""
     version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
         return None
+    shape, fortran, dtype = read(file)
     if dtype.hasobject or 0 in shape:
         return None  # read_array refuses the first and handles the second
     if file.tell() + math.prod(shape) * dtype.itemsize != end:
@@ -271,22 +268,17 @@ def _read_safetensors(path: Path, mmap: bool) -> Arrays:
     package = require("safetensors", extra="files", feature="Reading .safetensors")
     dtypes = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
     arrays: Arrays = {}
-    try:
-        # The package checks sizes and offsets; after it, the header can be trusted.
-        with package.safe_open(str(path), framework="numpy") as tensors, path.open("rb") as file:
-            start = struct.unpack("<Q", file.read(8))[0]
-            header = json.loads(file.read(start))
-            for name in PARTS:
-                if name not in header:
-                    continue
-                dtype, shape = dtypes.get(header[name]["dtype"]), tuple(header[name]["shape"])
-                if mmap and dtype is not None and 0 not in shape:
-                    offset = 8 + start + header[name]["data_offsets"][0]
-                    arrays[name] = np.memmap(path, dtype, "r", offset, shape)
-                else:
-                    arrays[name] = tensors.get_tensor(name)
-    except package.SafetensorError as error:
-        raise InvalidInputError(f"{path} could not be read as plain arrays ({error}).") from None
+    # The package checks sizes and offsets; after it, the header can be trusted.
+    with package.safe_open(str(path), framework="numpy") as tensors, path.open("rb") as file:
+        start = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(start))
+        for name in header.keys() & set(PARTS):
+            dtype, shape = dtypes.get(header[name]["dtype"]), tuple(header[name]["shape"])
+            if mmap and dtype is not None and 0 not in shape:
+                offset = 8 + start + header[name]["data_offsets"][0]
+                arrays[name] = np.memmap(path, dtype, "r", offset, shape)
+            else:
+                arrays[name] = tensors.get_tensor(name)
     return arrays
 
 
@@ -296,20 +288,24 @@ FORMATS: dict[str, tuple[Callable[[BinaryIO, Arrays], None], Callable[[Path, boo
 }
 
 
-def _file_format(path: Path) -> tuple[Callable[[BinaryIO, Arrays], None], Callable[[Path, bool], Arrays]]:
+def file_format(
+    path: Path, name: str = "path"
+) -> tuple[Callable[[BinaryIO, Arrays], None], Callable[[Path, bool], Arrays]]:
     """Look the format up by the file's extension."""
     if path.suffix not in FORMATS:
-        raise InvalidInputError(f"path must end in {' or '.join(FORMATS)}, got '{path}'.")
+        raise InvalidInputError(f"{name} must end in {' or '.join(FORMATS)}, got '{path}'.")
     return FORMATS[path.suffix]
 
 
-def _check_label_column(labels: Any, n: int, logits: NDArray[Any] | None) -> NDArray[np.int64]:
-    """Whole numbers from -1 (not ID, or unknown) up to the last class."""
-    column = check_vector(labels, "labels", n=n, like="features and logits", allow_inf=False, minimum=-1)
-    if (column != np.floor(column)).any():
-        raise InvalidInputError("labels must be whole class indices (-1 = OOD or unlabelled).")
-    if logits is not None and n and column.max() >= logits.shape[1]:
-        raise InvalidInputError(f"labels must be below the number of logits ({logits.shape[1]}), got {column.max():g}.")
+def check_label_column(labels: Any, n: int, n_classes: int | None, *, start: int = 0) -> NDArray[np.int64]:
+    """Check whole numbers from -1 (not ID, or unknown) up to the last class; `start` is the number of the first row."""
+    column = check_vector(labels, "labels", n=n, like="features and logits")
+    bad = np.flatnonzero((column < -1) | (column >= (n_classes or np.inf)) | (column != np.floor(column)))
+    if len(bad):
+        classes = "" if n_classes is None else f" 0, ..., {n_classes - 1}"
+        raise InvalidInputError(
+            f"labels must be class indices{classes}, or -1 for OOD and unlabelled rows, got {column[bad[0]]:g} at row {start + bad[0]}."
+        )
     return column.astype(np.int64)
 
 
@@ -321,12 +317,8 @@ def _check_head(
         if bias is not None:
             raise InvalidInputError("bias was given without weight: pass both parts of the last layer.")
         return None, None
-    weight = check_matrix(
-        weight,
-        "weight",
-        columns=None if features is None else features.shape[1],
-        rows=None if logits is None else logits.shape[1],
-    )
+    d, k = (None if part is None else part.shape[1] for part in (features, logits))
+    weight = check_matrix(weight, "weight", columns=d, rows=k)
     bias = np.zeros(len(weight), weight.dtype) if bias is None else as_array(bias, "bias")
     check_vector(bias, "bias", n=len(weight), like="weight", allow_inf=False)
     return weight, bias

@@ -71,7 +71,10 @@ def test_onnx_network_over_a_folder(folder, capsys):
     assert shell(capsys, *words, "--workers", "3")[0] == 0  # the old name of --jobs
     code, _, err = shell(capsys, *words, "--jobs", "0")
     assert code == 2
-    assert "--jobs must be at least 1" in err
+    assert "--jobs must be a whole number >= 1, got 0" in err
+    code, _, err = shell(capsys, *words, "--batch-size", "0")
+    assert code == 2
+    assert "--batch-size must be a whole number >= 1, got 0" in err
 
 
 NO_TORCH = """

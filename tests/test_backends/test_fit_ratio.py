@@ -18,8 +18,6 @@ from torch import nn
 from poscod import POSCOD, Activations
 from poscod.backends.images import Images
 from poscod.backends.torch import NetworkRatio, extract, fit_ratio
-from poscod.backends.torch._batches import Batch
-from poscod.backends.torch._body import Body
 from poscod.backends.torch._checkpoint import read_arrays, write_arrays
 from poscod.backends.torch._head import held_out_losses
 from poscod.backends.torch._rows import epoch_batches, split_sides, step_seed
@@ -94,18 +92,27 @@ def test_the_users_network_and_random_numbers_are_left_alone():
     assert not any(module._forward_hooks for module in [*model.modules(), *ratio.network.modules()])
 
 
-@pytest.mark.parametrize("trained", [True, False])
-def test_batch_statistics_stay_and_dropout_follows_the_training(trained):
-    model, (known, _) = nn.Sequential(network()[:5], nn.Dropout(0.5), nn.Linear(24, 4)), images()
-    body = Body(model, None, torch.device("cpu"), trained=trained)
-    body.mode(training=True)
-    first, second = (body(Batch((known,), {}, None)) for _ in range(2))
-    assert first.requires_grad == trained
-    assert torch.equal(first, second) != trained  # dropout draws anew where the network is trained
-    assert torch.equal(model[0][1].running_mean, network()[1].running_mean)
-    body.mode(training=False)
-    assert not model.training
-    body.watch.close()
+@pytest.mark.parametrize("train", ["all", "head"])
+def test_batch_statistics_stay_and_dropout_follows_the_training(train):
+    seen = set()
+
+    class Watched(nn.Module):
+        """Notes in which mode its parts run."""
+
+        def __init__(self):
+            super().__init__()
+            self.body, self.drop, self.last = network()[:5], nn.Dropout(0.5), nn.Linear(24, 4)
+
+        def forward(self, x):
+            features = self.drop(self.body(x))
+            seen.add(
+                (torch.is_inference_mode_enabled(), self.body[1].training, self.drop.training, features.requires_grad)
+            )
+            return self.last(features)
+
+    fit_ratio(Watched(), *images(), train=train, augment=mirrored, epochs=1)
+    looked, validated = (True, False, False, False), (False, False, False, False)
+    assert seen == ({looked, validated, (False, False, True, True)} if train == "all" else {looked, validated})
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +222,7 @@ def test_in_poscod_and_in_files(tmp_path):
         ratio.activations(known)
     with pytest.raises(InvalidInputError, match="pass model"):
         NetworkRatio.load(tmp_path / "ratio.npz")
-    with pytest.raises(InvalidInputError, match="does not fit the weights"):
+    with pytest.raises(InvalidInputError, match="does not fit this network"):
         NetworkRatio.load(tmp_path / "ratio.npz", nn.Linear(3, 2))
     write_arrays(tmp_path / "other.npz", {}, {"format": "else"})
     with pytest.raises(InvalidInputError, match="its format is 'else'"):
@@ -277,7 +284,6 @@ def test_augmentation_sees_training_rows_only_and_is_seeded_for_every_batch():
         ({"validation": (1, 2, 3)}, "a pair"),
         ({"decay_every": 0}, "decay_every"),
         ({"backbone_learning_rate": 0.0}, "backbone_learning_rate"),
-        ({"checkpoint": "run.pt"}, "must end in .npz"),
         ({"ood_prior": 0.0}, "ood_prior"),
         ({"layer": "nowhere"}, "layer must name a module"),
     ],

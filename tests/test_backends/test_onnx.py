@@ -259,8 +259,8 @@ def test_what_cannot_be_exported_says_what_to_use(table, rows):
         export_rule(fit(rows, ratio=other))
     model = fit(rows, ratio=CorrectedSigmoid("paper"))
     for options, match in (
-        ({"backbone": network(hidden=7)}, "makes 7 features and the model was fitted on 8"),
-        ({"backbone": network(classes=5)}, "5 classes and the model 4"),
+        ({"backbone": network(hidden=7)}, "makes 7 features and 4 logits and the model was fitted on 8 and 4"),
+        ({"backbone": network(classes=5)}, "8 features and 5 logits and the model was fitted on 8 and 4"),
         ({"backbone": network(ending="softmax")}, r"not made by a linear layer: pass features,.*phi"),
         ({"backbone": network(), "features": "nowhere"}, "features must be the name of a value"),
         ({"backbone": network(), "logits": "nowhere"}, "logits must be the name of a value"),

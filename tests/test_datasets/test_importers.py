@@ -191,7 +191,7 @@ def test_fd_shifts_refusals(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_fd_shifts(tmp_path)
     features, *_ = fd_folder(tmp_path)
-    with pytest.raises(InvalidInputError, match=r"labels must be below the number of logits \(3\), got 77"):
+    with pytest.raises(InvalidInputError, match=r"labels must be class indices 0, ..., 2, or -1 .* got 77"):
         read_fd_shifts(tmp_path)
     with pytest.raises(InvalidInputError, match=r"ood must hold dataset indices of .*\(\[0, 2\]\), got 1"):
         read_fd_shifts(tmp_path, ood=(1, 2))

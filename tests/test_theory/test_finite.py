@@ -256,25 +256,6 @@ def test_evaluate_warns_when_no_id_mass_is_accepted():
         assert world.evaluate([0.0, 1.0], ScodProblem(alpha=1.0)).risk == 0.5
 
 
-def test_sample_follows_the_world():
-    world, n = random_world(7, n=6, k=3, zeros=False), 200_000
-    point, label = world.sample(n, random_state=0, pi=0.3)
-    assert point.dtype == label.dtype == np.int64
-    assert (label == -1).mean() == pytest.approx(0.3, abs=5 * np.sqrt(0.21 / n))
-    for rows, mass in ((label >= 0, world.p_id), (label < 0, world.p_ood)):
-        counts = np.bincount(point[rows], minlength=6)
-        deviation = (counts - rows.sum() * mass) / np.sqrt(rows.sum() * mass * (1 - mass))
-        assert np.abs(deviation).max() < 5
-    for x in range(6):
-        share = np.bincount(label[(point == x) & (label >= 0)], minlength=3)
-        m, p = share.sum(), world.posterior[x]
-        assert np.abs((share - m * p) / np.sqrt(m * p * (1 - p) + 1e-9)).max() < 5
-    again = world.sample(n, random_state=0, pi=0.3)
-    np.testing.assert_array_equal(again[0], point)
-    assert (world.sample(10, random_state=0, pi=1.0)[1] == -1).all()
-    assert (world.sample(10, random_state=0)[1] >= 0).all()
-
-
 def test_world_is_a_read_only_copy():
     p = np.array([0.5, 0.5])
     world = FiniteWorld(p, p, UNIFORM)

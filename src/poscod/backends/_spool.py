@@ -9,34 +9,24 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._validation import as_array, check_choice
-from poscod.activations import FORMATS, Activations
+from poscod._validation import check_choice
+from poscod.activations import Activations, check_label_column, file_format
 from poscod.exceptions import InvalidInputError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("float32", "float64")}
 # What to do about a number that is not finite.
 HINT = "look at this input (NaN, or not scaled as the network wants it) and at the network's weights."
 
 
-class Part(NamedTuple):
-    """One array on its way: its bytes so far, in memory or in a file, and what they are."""
-
-    file: Any
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-
-class Spool:
+class Spool(ExitStack):
     """Collects features, logits and labels of batches.
 
     Parameters
@@ -48,20 +38,14 @@ class Spool:
     """
 
     def __init__(self, to: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> None:
+        super().__init__()
         self.target = None if to is None else Path(to)
-        if self.target is not None and self.target.suffix not in FORMATS:
-            raise InvalidInputError(f"to must end in {' or '.join(FORMATS)}, got '{self.target}'.")
-        self.dtype, self.hint = check_choice(dtype, "dtype", DTYPES), HINT
+        if self.target is not None:
+            file_format(self.target, "to")
+        self.dtype, self.hint, self.tolerance = check_choice(dtype, "dtype", DTYPES), HINT, 1e-3
         self.rows = 0
-        self._parts: dict[str, Part] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for part in self._parts.values():
-            if not isinstance(part.file, BytesIO):  # whose bytes are what was returned
-                part.file.close()
+        # Bytes so far, in memory or in a file, and an array of no rows that says what they are.
+        self._parts: dict[str, tuple[Any, NDArray[Any]]] = {}
 
     def add(self, features: NDArray[Any], logits: NDArray[Any], labels: Any = None) -> None:
         """Check a batch and keep it."""
@@ -85,47 +69,42 @@ class Spool:
                 )
             self._append(name, kept)
         if labels is not None:
-            self._append("labels", self._check_labels(labels, *logits.shape))
+            self._append("labels", check_label_column(labels, *logits.shape, start=self.rows))
         self.rows += len(logits)
 
     def finish(self, weight: NDArray[Any] | None = None, bias: NDArray[Any] | None = None) -> Activations:
-        """Return all rows and, with a target, write them."""
+        """Return all rows, with the last layer if it made their logits, and write them where there is a target."""
         if self.rows == 0:
             raise InvalidInputError("loader must give at least one row, got none.")
-        arrays: dict[str, Any] = {name: self._whole(part) for name, part in self._parts.items()}
+        arrays: dict[str, Any] = {name: self._whole(*part) for name, part in self._parts.items()}
+        if weight is not None and not self._affine(arrays["features"][:256], arrays["logits"][:256], weight, bias):
+            weight = bias = None
         found = Activations(**arrays, weight=weight, bias=bias)
         if self.target is None:
             return found
         found.save(self.target)
         return Activations.load(self.target)
 
-    def _check_labels(self, labels: Any, n: int, k: int) -> NDArray[np.int64]:
-        column = as_array(labels, "labels")
-        if column.shape != (n,):
-            raise InvalidInputError(f"labels must be one class index per row, shape ({n},), got {column.shape}.")
-        bad = (column < -1) | (column >= k) | (column != np.floor(column))
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            raise InvalidInputError(
-                f"labels must be class indices 0, ..., {k - 1}, or -1 for OOD and unlabelled rows, got {column[row]:g} at row "
-                f"{self.rows + row}."
-            )
-        return column.astype(np.int64)
+    def _affine(self, x: NDArray[Any], z: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None) -> bool:
+        if weight.shape != (z.shape[1], x.shape[1]):
+            return False
+        made = x.astype(np.float64) @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
+        return bool(np.abs(made - z).max() <= self.tolerance * (1.0 + np.abs(z).max()))
 
     def _append(self, name: str, values: NDArray[Any]) -> None:
         if name not in self._parts:
             # A file lies beside the target: the same disk, and room that the user has chosen.
             where = None if self.target is None else self.target.parent
-            file = BytesIO() if where is None else tempfile.TemporaryFile(dir=where)  # noqa: SIM115 (closed at the end)
-            self._parts[name] = Part(file, values.dtype, values.shape[1:])
-        part = self._parts[name]
-        if values.shape[1:] != part.shape:
-            raise InvalidInputError(f"{name} must have {part.shape[0]} columns in every batch, got {values.shape[1]}.")
-        part.file.write(values.data)
+            made = BytesIO() if where is None else self.enter_context(tempfile.TemporaryFile(dir=where))  # noqa: SIM115
+            self._parts[name] = made, values[:0]
+        file, like = self._parts[name]
+        if values.shape[1:] != like.shape[1:]:
+            raise InvalidInputError(f"{name} must have {like.shape[1]} columns in every batch, got {values.shape[1]}.")
+        file.write(values.data)
 
-    def _whole(self, part: Part) -> NDArray[Any]:
-        shape = (self.rows, *part.shape)
-        if isinstance(part.file, BytesIO):
-            return np.frombuffer(part.file.getbuffer(), part.dtype).reshape(shape)
-        part.file.flush()
-        return np.memmap(part.file, part.dtype, "r", shape=shape)
+    def _whole(self, file: Any, like: NDArray[Any]) -> NDArray[Any]:
+        shape = (self.rows, *like.shape[1:])
+        if isinstance(file, BytesIO):
+            return np.frombuffer(file.getbuffer(), like.dtype).reshape(shape)
+        file.flush()
+        return np.memmap(file, like.dtype, "r", shape=shape)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from poscod._optional import require
 from poscod._validation import check_count
-from poscod.backends._blocks import Blocks
+from poscod.backends._running import Blocks
 from poscod.exceptions import InvalidInputError
 
 __all__ = ["NORMALISATIONS", "Images", "open_images"]

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from poscod._files import replacing
 from poscod._validation import check_choice
@@ -20,14 +20,6 @@ from poscod.benchmark import DEFINITIONS, BenchmarkSpec
 from poscod.exceptions import InvalidInputError
 
 __all__ = ["extract_images"]
-
-
-class _List(NamedTuple):
-    """One list of images: which part of the specification it is, and where it lies."""
-
-    part: str
-    imglist: str
-    images: str
 
 
 def extract_images(
@@ -39,30 +31,22 @@ def extract_images(
 
     definition = DEFINITIONS[spec.id_set]
     mean, std = check_choice(spec.normalisation or spec.id_set, "normalisation", NORMALISATIONS)
+    size = {"resize": definition.resize, "crop": definition.crop}
     out.mkdir(parents=True, exist_ok=True)
     lists = list(_lists(spec))
     for fold in spec.folds:
         network = None
-        for item in lists:
-            place = spec.path(item.imglist, fold)
+        for part, imglist, folder in lists:
+            place = spec.path(imglist, fold)
             if not place.is_file():
                 raise InvalidInputError(
-                    f"{place}, the list of images of '{item.part}', is not there: root must be OpenOOD's data folder."
+                    f"{place}, the list of images of '{part}', is not there: root must be OpenOOD's data folder."
                 )
-            images = open_images(
-                place,
-                root=spec.path(item.images, fold),
-                resize=definition.resize,
-                crop=definition.crop,
-                mean=mean,
-                std=std,
-            )
-            if item.part.startswith("ood"):
+            images = open_images(place, root=spec.path(folder, fold), mean=mean, std=std, **size)
+            if part.startswith("ood"):
                 images = dataclasses.replace(images, labels=None)  # of other classes
             checkpoint = spec.path(spec.checkpoint, fold)
-            if not checkpoint.is_file():
-                raise InvalidInputError(f"{checkpoint}, the checkpoint of the network, is not there.")
-            target = out / _name(item.part).replace("{fold}", fold)
+            target = out / _name(part).replace("{fold}", fold)
             note = target.with_suffix(".txt")
             made_from = _digest([spec.network, repr(images), mean, std], [checkpoint, *images.items], images.labels)
             if target.is_file() and note.is_file() and note.read_text() == made_from:
@@ -74,7 +58,7 @@ def extract_images(
             extract(network, images.batches(batch_size), to=target)
             with replacing(note) as file:
                 file.write(made_from.encode())
-    parts = {item.part for item in lists}
+    parts = {part for part, _, _ in lists}
     files: dict[str, Any] = {part: _name(part) if part in parts else "" for part in ("id_test", "bank", "id_train")}
     for group in ("near", "far"):
         files[group] = {name: _name(f"ood_{name}") for name in getattr(spec, group)}
@@ -82,12 +66,13 @@ def extract_images(
     return dataclasses.replace(spec, source="activations", root=str(out), head="", **files)
 
 
-def _lists(spec: BenchmarkSpec) -> Iterator[_List]:
+def _lists(spec: BenchmarkSpec) -> Iterator[tuple[str, str, str]]:
+    """Yield the lists of images: which part of the specification each is, where it lies, and where its images lie."""
     definition = DEFINITIONS[spec.id_set]
-    yield _List("id_test", spec.id_test or definition.imglist, definition.images)
+    yield "id_test", spec.id_test or definition.imglist, definition.images
     for part in ("bank", "id_train"):
         if getattr(spec, part):
-            yield _List(part, getattr(spec, part), definition.images)
+            yield part, getattr(spec, part), definition.images
     for name, imglist in {**spec.near, **spec.far}.items():
         known = definition.sets.get(name)
         if not imglist and known is None:
@@ -96,12 +81,12 @@ def _lists(spec: BenchmarkSpec) -> Iterator[_List]:
                 f"{', '.join(definition.sets)}."
             )
         images = definition.images if known is None else known.images
-        yield _List(f"ood_{name}", imglist or (known.imglist if known else ""), images)
+        yield f"ood_{name}", imglist or (known.imglist if known else ""), images
         if name in spec.train:
             train = spec.train[name] or (known.train_imglist if known else "")
             if not train:
                 raise InvalidInputError(f"train must name the list of training images of '{name}': OpenOOD ships none.")
-            yield _List(f"ood_train_{name}", train, images)
+            yield f"ood_train_{name}", train, images
 
 
 def _name(part: str) -> str:

@@ -56,15 +56,8 @@ def run(args: argparse.Namespace) -> None:
     if Path(args.output).suffix.lower() != ".onnx":
         raise InvalidInputError(f"--output must end in .onnx, got '{args.output}'.")
     model = load_model(args)
-    proto = export_rule(
-        model,
-        args.output,
-        backbone=args.backbone,
-        features=args.features,
-        logits=args.logits,
-        dtype=args.dtype,
-        precision=args.precision,
-    )
+    options = {name: getattr(args, name) for name in ("backbone", "features", "logits", "dtype", "precision")}
+    proto = export_rule(model, args.output, **options)
     taken, given = ([value.name for value in values] for values in (proto.graph.input, proto.graph.output))
     size = Path(args.output).stat().st_size
     console.answer(

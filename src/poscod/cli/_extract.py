@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from poscod.activations import FORMATS, Activations
+from poscod._validation import check_count
+from poscod.activations import Activations, file_format
 from poscod.backends.images import NORMALISATIONS, open_images
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._tables import check_output
@@ -91,8 +92,7 @@ def run(args: argparse.Namespace) -> None:
     """Extract activations."""
     console = Console.of(args)
     check_output(args.output, [args.input, *([args.weights] if args.weights else [])])
-    if Path(args.output).suffix not in FORMATS:
-        raise InvalidInputError(f"the output must end in {' or '.join(FORMATS)}, got '{args.output}'.")
+    file_format(Path(args.output), "--output")
     found = _extract(args, _open(args))
     document: dict[str, Any] = {
         "command": "extract",
@@ -114,8 +114,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _open(args: argparse.Namespace) -> Any:
     """Open the input as arrays or as batches of them."""
-    if args.batch_size < 1 or args.jobs < 1:
-        raise InvalidInputError("--batch-size and --jobs must be at least 1.")
     source = Path(args.input)
     if not source.exists():
         raise FileNotFoundError(2, "No such file or directory", str(source))
@@ -129,7 +127,7 @@ def _open(args: argparse.Namespace) -> Any:
         source, root=args.root, resize=args.resize, crop=args.crop, mean=args.mean or mean, std=args.std or std
     )
     chosen = replace(images, labels=_labels(args, images.labels, len(images)))
-    return chosen.batches(args.batch_size, workers=args.jobs)
+    return chosen.batches(args.batch_size, workers=check_count(args.jobs, "--jobs"))
 
 
 def _labels(args: argparse.Namespace, labels: Any, n: int) -> Any:
@@ -165,9 +163,8 @@ def _network(args: argparse.Namespace, name: str) -> Any:
         return load_exported(name)
     module, colon, attribute = name.partition(":")
     if not colon:
-        known = ", ".join(NETWORKS)
         raise InvalidInputError(
-            f"--model must be package.module:callable, a .onnx or .pt2 file, or one of {known}, got '{name}'."
+            f"--model must be package.module:callable, a .onnx or .pt2 file, or one of {', '.join(NETWORKS)}, got '{name}'."
         )
     sys.path.insert(0, os.getcwd())  # where people keep the module they name
     try:

@@ -8,7 +8,6 @@ with positive ID mass.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,20 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
-from sklearn.utils import check_random_state
 
-from poscod._validation import (
-    Floats,
-    as_array,
-    check_choice,
-    check_count,
-    check_labels,
-    check_matrix,
-    check_number,
-    check_vector,
-)
+from poscod._validation import Floats, as_array, check_choice, check_labels, check_matrix, check_vector
 from poscod.decision import rejection_score
-from poscod.exceptions import InvalidInputError, PoscodError, UndefinedMetricWarning
+from poscod.exceptions import InvalidInputError, PoscodError, UndefinedMetricWarning, warn_caller
 from poscod.problem import ScodProblem
 from poscod.risk import bayes_decision, expected_loss
 from poscod.selector import accept_probability, tpr_threshold
@@ -126,11 +115,8 @@ class FiniteWorld:
     def __post_init__(self) -> None:
         p_id = _check_mass(self.p_id, "p_id")
         p_ood = _check_mass(self.p_ood, "p_ood", n=len(p_id))
-        for name, value in (
-            ("p_id", p_id),
-            ("p_ood", p_ood),
-            ("posterior", _check_posterior(self.posterior, known=p_id > 0)),
-        ):
+        posterior = _check_posterior(self.posterior, known=p_id > 0)
+        for name, value in {"p_id": p_id, "p_ood": p_ood, "posterior": posterior}.items():
             value.setflags(write=False)  # each is our own copy
             object.__setattr__(self, name, value)
 
@@ -265,62 +251,18 @@ class FiniteWorld:
         solver = check_choice(method, "method", SOLVERS)
         risk = self.conditional_risk(problem, classifier)
         known = self.p_id > 0
-        rule = solver(self.p_id[known], self.p_ood[known], risk[known], problem)
         accept = np.zeros(self.n_points)
-        accept[known] = rule.accept
-        return Solution(accept, *self._evaluate(accept, risk, problem), rule.threshold, rule.tau)
-
-    def sample(
-        self, n: int, random_state: Any = None, *, pi: float = 0.0
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draw inputs, with labels, from the mixture of ID and OOD.
-
-        Parameters
-        ----------
-        n : int
-            Number of draws.
-        random_state : int, RandomState or None, default=None
-        pi : float in [0, 1], default=0.0
-            OOD prior: 0 draws from ID only, 1 from OOD only.
-
-        Returns
-        -------
-        point : ndarray of shape (n,), int64
-            Row of the drawn point.
-        label : ndarray of shape (n,), int64
-            Class index of an ID draw, -1 for an OOD draw.
-
-        Examples
-        --------
-        >>> world = FiniteWorld([1.0, 0.0], [0.0, 1.0], [[0.0, 1.0], [0.5, 0.5]])
-        >>> point, label = world.sample(5, random_state=0, pi=0.4)
-        >>> bool(((point == 1) == (label == -1)).all())
-        True
-        """
-        n, pi = check_count(n, "n"), check_number(pi, "pi", 0.0, 1.0)
-        rng = check_random_state(random_state)
-        is_ood = rng.random_sample(n) < pi
-        point = np.where(
-            is_ood, rng.choice(self.n_points, size=n, p=self.p_ood), rng.choice(self.n_points, size=n, p=self.p_id)
-        )
-        # Inverse of the cumulative posterior, row by row; the last class takes what rounding leaves over.
-        cumulative = np.cumsum(self.posterior[point, :-1], axis=1)
-        label = (rng.random_sample(n)[:, None] >= cumulative).sum(axis=1)
-        return point.astype(np.int64), np.where(is_ood, -1, label).astype(np.int64)
+        accept[known], threshold, tau = solver(self.p_id[known], self.p_ood[known], risk[known], problem)
+        return Solution(accept, *self._evaluate(accept, risk, problem), threshold, tau)
 
     def _evaluate(self, accept: Floats, risk: Floats, problem: ScodProblem) -> Evaluation:
         """Return what a checked selector achieves, given the conditional risk of each point."""
         accepted = self.p_id * accept
         tpr, fpr = float(accepted.sum()), float((self.p_ood * accept).sum())
-        if tpr > 0:
-            selective_risk = float((accepted * risk).sum()) / tpr
-        else:
-            selective_risk = float("nan")
-            warnings.warn(
-                "selective_risk is undefined because no ID mass is accepted: it is set to NaN.",
-                UndefinedMetricWarning,
-                stacklevel=3,
-            )
+        if not tpr > 0:
+            message = "selective_risk is undefined because no ID mass is accepted: it is set to NaN."
+            warn_caller(UndefinedMetricWarning(message))
+        selective_risk = float((accepted * risk).sum()) / tpr if tpr > 0 else float("nan")
         return Evaluation(problem.risk(selective_risk, fpr), tpr, fpr, selective_risk)
 
 
@@ -364,22 +306,8 @@ def _check_posterior(values: Any, known: NDArray[np.bool_]) -> Floats:
 _TOLERANCE = 1e-10
 
 
-class Selector(NamedTuple):
-    """A selector on points with positive ID mass.
-
-    Attributes
-    ----------
-    accept : ndarray of shape (n,)
-        Acceptance probability c of each point.
-    threshold : float
-        lambda: points with a smaller score are accepted, points with a larger one are rejected.
-    tau : float
-        Acceptance probability at a tie with lambda.
-    """
-
-    accept: Floats
-    threshold: float
-    tau: float
+# Acceptance probability of each point, lambda and tau.
+Selector = tuple[Floats, float, float]
 
 
 def log_mass_ratio(p_id: Floats, p_ood: Floats) -> Floats:
@@ -409,7 +337,7 @@ def closed_form(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem)
     score = rejection_score(risk, log_mass_ratio(p_id, p_ood), problem.beta)
     threshold = tpr_threshold(score, problem.tpr_min, weight=p_id)
     accept = accept_probability(score, threshold.threshold, threshold.tau)
-    return Selector(accept, float(threshold.threshold), float(threshold.tau))
+    return accept, float(threshold.threshold), float(threshold.tau)
 
 
 def linear_program(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProblem) -> Selector:
@@ -447,7 +375,7 @@ def linear_program(p_id: Floats, p_ood: Floats, risk: Floats, problem: ScodProbl
     score = rejection_score(risk, log_mass_ratio(p_id, p_ood), problem.beta)
     fractional = accept[(accept > _TOLERANCE) & (accept < 1.0 - _TOLERANCE)]
     tau = float(fractional[0]) if len(fractional) else 1.0
-    return Selector(accept, float(score[accept > _TOLERANCE].max()), tau)
+    return accept, float(score[accept > _TOLERANCE].max()), tau
 
 
 SOLVERS: dict[str, Callable[[Floats, Floats, Floats, ScodProblem], Selector]] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,20 +35,6 @@ from poscod.problem import ScodProblem
 from poscod.theory._finite import FiniteWorld, Solution, risk_of
 
 Classifier = Callable[[Floats], ArrayLike]
-
-
-class Discretisation(NamedTuple):
-    """A continuous world on finitely many points.
-
-    Attributes
-    ----------
-    X : ndarray of shape (n, d)
-        The points, in the order of the finite world's rows.
-    world : FiniteWorld
-    """
-
-    X: Floats
-    world: FiniteWorld
 
 
 class GaussianWorld:
@@ -213,7 +199,7 @@ class GaussianWorld:
 
     def discretise(
         self, *, method: str = "quadrature", size: int = 200_000, random_state: Any = None
-    ) -> Discretisation:
+    ) -> tuple[Floats, FiniteWorld]:
         """Return a finite world that stands for this one.
 
         Parameters
@@ -227,7 +213,10 @@ class GaussianWorld:
 
         Returns
         -------
-        discretisation : Discretisation
+        X : ndarray of shape (n, d)
+            The points, in the order of the finite world's rows.
+        world : FiniteWorld
+            The same world on these points.
 
         Examples
         --------
@@ -236,8 +225,8 @@ class GaussianWorld:
         2.0
         """
         build = check_choice(method, "method", DISCRETISATIONS)
-        points = build(self._id, self._ood, check_count(size, "size"), check_random_state(random_state))
-        return Discretisation(points.X, FiniteWorld(points.p_id, points.p_ood, self.posterior(points.X)))
+        X, p_id, p_ood = build(self._id, self._ood, check_count(size, "size"), check_random_state(random_state))
+        return X, FiniteWorld(p_id, p_ood, self.posterior(X))
 
     def solve(
         self,
@@ -446,19 +435,8 @@ _MASS_TOLERANCE = 1e-6
 _MAX_POINTS = 4_000_000
 
 
-class Points(NamedTuple):
-    """Points with ID and OOD masses.
-
-    Attributes
-    ----------
-    X : ndarray of shape (n, d)
-    p_id, p_ood : ndarray of shape (n,)
-        Each sums to one.
-    """
-
-    X: Floats
-    p_id: Floats
-    p_ood: Floats
+# Rows x, and their masses under ID and OOD, each summing to one.
+Points = tuple[Floats, Floats, Floats]
 
 
 def quadrature(mixture_id: Mixture, mixture_ood: Mixture, size: int, rng: np.random.RandomState) -> Points:
@@ -495,7 +473,7 @@ def quadrature(mixture_id: Mixture, mixture_ood: Mixture, size: int, rng: np.ran
                 "instead of 1 (or use method='monte_carlo')."
             )
         masses.append(mass / total)
-    return Points(X, masses[0], masses[1])
+    return X, masses[0], masses[1]
 
 
 def monte_carlo(mixture_id: Mixture, mixture_ood: Mixture, size: int, rng: np.random.RandomState) -> Points:
@@ -511,7 +489,7 @@ def monte_carlo(mixture_id: Mixture, mixture_ood: Mixture, size: int, rng: np.ra
     X = np.vstack([mixture_id.sample(half, rng)[0], mixture_ood.sample(half, rng)[0]])
     log_ratio = mixture_ood.log_density(X) - mixture_id.log_density(X)
     p_id, p_ood = expit(-log_ratio), expit(log_ratio)
-    return Points(X, p_id / p_id.sum(), p_ood / p_ood.sum())
+    return X, p_id / p_id.sum(), p_ood / p_ood.sum()
 
 
 DISCRETISATIONS: dict[str, Callable[[Mixture, Mixture, int, np.random.RandomState], Points]] = {

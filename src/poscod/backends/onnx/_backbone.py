@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from poscod._optional import require
+from poscod.backends._running import reason
 from poscod.exceptions import InvalidInputError
 
 # Operations after the last layer that change no number.
@@ -38,9 +39,7 @@ def open_model(model: Any) -> Any:
     except OSError:
         raise
     except Exception as error:
-        raise InvalidInputError(
-            f"{model} could not be read as an ONNX model ({type(error).__name__}: {error})."
-        ) from None
+        raise InvalidInputError(f"{model} could not be read as an ONNX model ({reason(error)}).") from None
 
 
 def opset_of(model: Any) -> int:
@@ -71,10 +70,7 @@ def find_ends(model: Any, features: str | None = None, logits: str | None = None
                 allowed=", ".join(candidates[-4:]) or "none",
             )
         return found
-    if features not in makers and features not in {value.name for value in model.graph.input}:
-        raise InvalidInputError(
-            "{parameter} must be the name of a value of the network, got '{got}'.", parameter="features", got=features
-        )
+    _check_value(model, features, "features")
     return found if found is not None and found.features == features else Ends(features, logits, None, None)
 
 
@@ -82,19 +78,25 @@ def logits_name(model: Any, logits: str | None) -> str:
     """Return the name of the logits: the one given, the output of that name, or the only output."""
     outputs = [value.name for value in model.graph.output]
     if logits is not None:
-        if all(logits not in node.output for node in model.graph.node):
-            raise InvalidInputError(
-                "{parameter} must be the name of a value of the network, got '{got}': its outputs are {allowed}.",
-                parameter="logits",
-                got=logits,
-                allowed=outputs,
-            )
-        return logits
+        return _check_value(model, logits, "logits")
     if "logits" not in outputs and len(outputs) != 1:
         raise InvalidInputError(
             "The network has the outputs {got}: pass {logits}, the one that is the logits.", got=outputs
         )
     return "logits" if "logits" in outputs else outputs[0]
+
+
+def _check_value(model: Any, name: str, parameter: str) -> str:
+    """Return the name of a value that the network has."""
+    made = [output for node in model.graph.node for output in node.output]
+    if name not in made and all(name != value.name for value in model.graph.input):
+        raise InvalidInputError(
+            "{parameter} must be the name of a value of the network, got '{got}': the last ones are {allowed}.",
+            parameter=parameter,
+            got=name,
+            allowed=", ".join(made[-4:]),
+        )
+    return name
 
 
 def expose(model: Any, ends: Ends) -> Any:
@@ -145,19 +147,15 @@ def _ends_for(front: Any, features: str | None, logits: str | None, inputs: dict
     if ends.weight is None:
         return ends
     n_classes, n_features = ends.weight.shape
-    if n_classes != inputs["logits"]:
-        raise InvalidInputError(
-            f"{{backbone}} has {n_classes} classes and the model {inputs['logits']}: take the network the model was fitted with.",
-            got=n_classes,
-        )
-    if n_features == inputs["features"]:
+    if n_classes == inputs["logits"] and n_features == inputs["features"]:
         return ends
-    if inputs["features"] == inputs["logits"]:
+    if n_classes == inputs["logits"] == inputs["features"]:
         return ends._replace(features=ends.logits)  # the model was fitted on logits alone
     raise InvalidInputError(
-        f"{{backbone}} makes {n_features} features and the model was fitted on {inputs['features']}: take the network whose "
-        "activations the model was fitted on.",
-        got=n_features,
+        "{backbone} makes {got[0]} features and {got[1]} logits and the model was fitted on {features} and {logits}: take the "
+        "network whose activations the model was fitted on.",
+        got=(n_features, n_classes),
+        **inputs,
     )
 
 
@@ -182,11 +180,9 @@ def _last_layer(model: Any, logits: str, makers: dict[str, Any]) -> Ends | None:
     options = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
     if options.get("transA"):
         return None
-    if bias is None and len(node.input) > 2 and node.input[2] in tensors:
-        bias = node.input[2]
-    weight = onnx.numpy_helper.to_array(tensors[node.input[1]])
+    bias = bias or next((given for given in node.input[2:] if given in tensors), None)
+    to_array = onnx.numpy_helper.to_array
+    weight = to_array(tensors[node.input[1]])
     weight = options.get("alpha", 1.0) * (weight if options.get("transB") else weight.T)
-    constant = (
-        None if bias is None else options.get("beta", 1.0) * onnx.numpy_helper.to_array(tensors[bias]).reshape(-1)
-    )
+    constant = None if bias is None else options.get("beta", 1.0) * to_array(tensors[bias]).reshape(-1)
     return Ends(node.input[0], logits, weight, constant)

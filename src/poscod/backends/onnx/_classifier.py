@@ -37,28 +37,21 @@ def classifier_logits(graph: Graph, classifier: Any, x: str) -> str:
     """Return log p(y | x) of a fitted classifier, shape (n, K)."""
     if isinstance(classifier, FrozenEstimator):
         classifier = classifier.estimator
-    if isinstance(classifier, Pipeline):
-        for _, step in classifier.steps[:-1]:
-            if step is None or (isinstance(step, str) and step == "passthrough"):
-                continue
-            if type(step) not in STEPS:
-                raise _refusal(step)
-            gain, offset = STEPS[type(step)](step)
-            x = graph("Add", graph("Mul", x, graph.real(gain)), graph.real(offset))
-            x = graph.clip(x, *step.feature_range) if getattr(step, "clip", False) else x
-        classifier = classifier.steps[-1][1]
-    if type(classifier) is not LogisticRegression:
-        raise _refusal(classifier)
+    steps = classifier.steps if isinstance(classifier, Pipeline) else [("", classifier)]
+    *before, classifier = (step for _, step in steps if step not in (None, "passthrough"))
+    refused = [step for step in before if type(step) not in STEPS]
+    if refused or type(classifier) is not LogisticRegression:
+        known = ", ".join(sorted(kind.__name__ for kind in STEPS))
+        raise InvalidInputError(
+            f"classifier must be a LogisticRegression, alone or behind {known}, to be exported, got "
+            f"{type([*refused, classifier][0]).__name__}: give its logits as Activations instead, and put its own ONNX graph in front."
+        )
+    for step in before:
+        gain, offset = STEPS[type(step)](step)
+        x = graph("Add", graph("Mul", x, graph.real(gain)), graph.real(offset))
+        x = graph.clip(x, *step.feature_range) if getattr(step, "clip", False) else x
     weight, bias = classifier.coef_, classifier.intercept_
     if len(classifier.classes_) == 2:  # one row of coefficients stands for the second class
         weight, bias = np.vstack([np.zeros_like(weight), weight]), np.concatenate([[0.0], np.ravel(bias)])
     margin = graph("Add", graph("MatMul", x, graph.real(weight.T)), graph.real(bias))
     return graph.log_at_least(graph("Softmax", margin, axis=1), graph.real(LEAST_PROBABILITY))
-
-
-def _refusal(step: Any) -> InvalidInputError:
-    known = ", ".join(sorted(kind.__name__ for kind in STEPS))
-    return InvalidInputError(
-        f"classifier must be a LogisticRegression, alone or behind {known}, to be exported, got {type(step).__name__}: give its logits "
-        "as Activations instead, and put its own ONNX graph in front."
-    )

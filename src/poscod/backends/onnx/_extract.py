@@ -15,14 +15,10 @@ from numpy.typing import NDArray
 
 from poscod._optional import require
 from poscod.activations import Activations
-from poscod.backends._blocks import as_batches
-from poscod.backends._progress import watched
-from poscod.backends._reason import reason
+from poscod.backends._running import as_batches, reason, split_labels, watched
 from poscod.backends._spool import Spool
 from poscod.backends.onnx._backbone import expose, find_ends, open_model
 from poscod.exceptions import InvalidInputError
-
-LABELS = ("labels", "label")
 
 
 def extract(
@@ -61,7 +57,7 @@ def extract(
     Returns
     -------
     activations : Activations
-        ``weight`` and ``bias`` are there if ``logits = features @ weight.T + bias`` holds, which is checked on the first batch.
+        ``weight`` and ``bias`` are there if ``logits = features @ weight.T + bias`` holds, which is checked on the first rows.
     """
     runtime = require("onnxruntime", extra="onnx", feature="Running an ONNX network")
     network = open_model(model)
@@ -72,11 +68,12 @@ def extract(
         )
     except Exception as error:
         raise InvalidInputError(f"The network could not be loaded by onnxruntime ({reason(error)}).") from None
-    names = {value.name: value.type for value in session.get_inputs()}
-    weight, bias = ends.weight, ends.bias
+    as_dtype = require("onnx.helper", extra="onnx", feature="Reading an ONNX model").tensor_dtype_to_np_dtype
+    given = {value.name: as_dtype(value.type.tensor_type.elem_type) for value in network.graph.input}
+    dtypes = {value.name: given[value.name] for value in session.get_inputs()}
     with Spool(to, dtype=dtype) as spool:
         for batch in watched(as_batches(data, batch_size, "data"), "extract", progress, extra="onnx"):
-            feed, labels = _feed(batch, names)
+            feed, labels = _feed(batch, dtypes)
             try:
                 x, z = session.run([ends.features, ends.logits], feed)
             except Exception as error:
@@ -85,37 +82,16 @@ def extract(
                 value.reshape(len(value), -1) if value.ndim > 2 and value[0].size == value.shape[1] else value
                 for value in (x, z)
             )
-            if spool.rows == 0 and weight is not None and not _affine(x, z, weight, bias):
-                weight, bias = None, None
             spool.add(x, z, labels)
-        return spool.finish(weight, None if weight is None else bias)
+        return spool.finish(ends.weight, ends.bias)
 
 
-def _feed(batch: Any, names: dict[str, str]) -> tuple[dict[str, NDArray[Any]], Any]:
+def _feed(batch: Any, dtypes: dict[str, np.dtype[Any]]) -> tuple[dict[str, NDArray[Any]], Any]:
     """Tell inputs from labels and give inputs the types the network takes."""
-    labels = None
-    if isinstance(batch, Mapping):
-        labels = next((batch[key] for key in LABELS if key in batch and key not in names), None)
-        feed = {name: batch[name] for name in names if name in batch}
-    else:
-        if isinstance(batch, (tuple, list)):
-            batch, labels = batch[0], batch[1] if len(batch) > 1 else None
-        feed = {next(iter(names)): batch}
-    if missing := [name for name in names if name not in feed]:
+    given, labels = split_labels(batch, dtypes)
+    feed = given if isinstance(given, Mapping) else {next(iter(dtypes)): given}
+    if missing := [name for name in dtypes if name not in feed]:
         raise InvalidInputError(
-            f"The network also takes '{missing[0]}': give batches as mappings of its inputs {sorted(names)}."
+            f"The network also takes '{missing[0]}': give batches as mappings of its inputs {sorted(dtypes)}."
         )
-    kinds = {
-        "tensor(float)": np.float32,
-        "tensor(double)": np.float64,
-        "tensor(float16)": np.float16,
-        "tensor(int64)": np.int64,
-    }
-    return {name: np.ascontiguousarray(value, dtype=kinds.get(names[name])) for name, value in feed.items()}, labels
-
-
-def _affine(x: NDArray[Any], z: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None) -> bool:
-    if x.ndim != 2 or x.shape[1] != weight.shape[1] or not (np.isfinite(x).all() and np.isfinite(z).all()):
-        return False
-    made = x.astype(np.float64) @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
-    return bool(np.abs(made - z).max() <= 1e-3 * (1.0 + np.abs(z).max()))
+    return {name: np.ascontiguousarray(feed[name], dtype=dtype) for name, dtype in dtypes.items()}, labels

@@ -58,9 +58,16 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), made, name=f"{name}_node", **attributes))
         return name
 
+    def info(self, name: str, dtype: str, shape: list[Any]) -> Any:
+        """Return what a graph says of an input or output."""
+        return self.onnx.helper.make_tensor_value_info(name, self._type(dtype), shape)
+
     def cast(self, value: str, dtype: str) -> str:
         """Return a value in another type."""
-        return self("Cast", value, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        return self("Cast", value, to=self._type(dtype))
+
+    def _type(self, dtype: str) -> int:
+        return int(self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def reduce(self, operator: str, value: str) -> str:
         """Reduce the columns of each row to one."""

@@ -146,17 +146,11 @@ def _score(graph: Graph, risk: str, log_ratio: str, beta: float) -> tuple[str, s
 
 
 def _model(graph: Graph, model: POSCOD, inputs: dict[str, int], ir_version: int) -> Any:
-    helper, types = graph.onnx.helper, graph.onnx.TensorProto
-    real = {"float32": types.FLOAT, "float64": types.DOUBLE}
-    kinds = {"label": types.INT64, "accept": types.BOOL, "reason": types.INT64}
-    k = len(model.scorer_.classes)
-    given = [helper.make_tensor_value_info(name, real[graph.narrow], ["rows", width]) for name, width in inputs.items()]
-    made = [
-        helper.make_tensor_value_info(
-            name, kinds.get(name, real[graph.wide]), ["rows", k] if name == "posterior" else ["rows"]
-        )
-        for name in OUTPUTS
-    ]
+    helper = graph.onnx.helper
+    kinds = {"label": "int64", "accept": "bool", "reason": "int64"}
+    columns = {"posterior": [len(model.scorer_.classes)]}
+    given = [graph.info(name, graph.narrow, ["rows", width]) for name, width in inputs.items()]
+    made = [graph.info(name, kinds.get(name, graph.wide), ["rows", *columns.get(name, [])]) for name in OUTPUTS]
     body = helper.make_graph(graph.nodes, "poscod", given, made, graph.constants)
     proto = helper.make_model(body, opset_imports=[helper.make_opsetid("", graph.opset)], ir_version=ir_version)
     proto.producer_name, proto.producer_version = "poscod", sys.modules["poscod"].__version__

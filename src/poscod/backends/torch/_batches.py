@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from poscod._validation import check_count
-from poscod.backends._blocks import as_batches
-from poscod.backends._reason import reason
+from poscod.backends._running import as_batches, reason, split_labels
 from poscod.exceptions import InvalidInputError
 
-LABELS = ("labels", "label")
 # Names under which data sets of images (OpenOOD, some of Hugging Face) pass the one positional input.
 INPUTS = ("data", "image")
 AMP: dict[str, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -54,31 +53,19 @@ def split_batch(batch: Any) -> Batch:
     """Tell the input of a batch from its labels."""
     if isinstance(batch, Batch):
         return batch
-    labels = None
+    inputs, labels = split_labels(batch)
     if isinstance(batch, Mapping):
-        labels = next((batch[key] for key in LABELS if batch.get(key) is not None), None)
-        rest = {key: value for key, value in batch.items() if key not in LABELS}
-        inputs = next((rest[key] for key in INPUTS if key in rest), None)
-        return Batch((), rest, labels) if inputs is None else Batch((inputs,), {}, labels)
-    if isinstance(batch, (tuple, list)):
-        batch, labels = batch[0], batch[1] if len(batch) > 1 else None
-    if isinstance(batch, Mapping):
-        return Batch((), dict(batch), labels)
-    return Batch((batch,), {}, labels)
+        inputs = next((inputs[key] for key in INPUTS if key in inputs), inputs)
+    return Batch((), dict(inputs), labels) if isinstance(inputs, Mapping) else Batch((inputs,), {}, labels)
 
 
 def to_device(value: Any, device: torch.device) -> Any:
     """Move the tensors of a nested value."""
-    if isinstance(value, np.ndarray):
-        value = torch.as_tensor(value)
-    if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, dict):
-        return {key: to_device(item, device) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        moved = [to_device(item, device) for item in value]
-        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
-    return value
+
+    def move(leaf: Any) -> Any:
+        return torch.as_tensor(leaf, device=device) if isinstance(leaf, (torch.Tensor, np.ndarray)) else leaf
+
+    return tree_map(move, value)
 
 
 def call(model: torch.nn.Module, batch: Batch) -> Any:

@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from poscod._validation import check_choice
 from poscod.activations import Activations
-from poscod.backends._progress import watched
+from poscod.backends._running import watched
 from poscod.backends._spool import Spool
 from poscod.backends.torch._batches import AMP, as_loader, call, evaluating, split_batch, to_device, unwrap
 from poscod.backends.torch._exported import with_head
 from poscod.backends.torch._last_layer import LastLayer
 
 HALF = "half precision overflowed (float16 ends at 65504, and a sum of squares gets there soon): use {amp} bfloat16, or none."
+# How far half-precision logits may be from those the last layer makes.
+ROUGH = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
 def extract(
@@ -65,7 +65,7 @@ def extract(
     Returns
     -------
     activations : Activations
-        ``weight`` and ``bias`` are there if ``logits = features @ weight.T + bias`` holds, which is checked on the first batch.
+        ``weight`` and ``bias`` are there if ``logits = features @ weight.T + bias`` holds, which is checked on the first rows.
 
     Examples
     --------
@@ -76,31 +76,22 @@ def extract(
     model = with_head(unwrap(model))
     half = None if amp is None else check_choice(amp, "amp", AMP)
     batches = as_loader(loader, batch_size)
-    watch = LastLayer(model, layer)
-    last: tuple[torch.Tensor, torch.Tensor] | None = None
-    try:
-        with evaluating(model, device) as there, Spool(to, dtype=dtype) as spool, torch.inference_mode():
+    with LastLayer(model, layer) as watch, Spool(to, dtype=dtype) as spool:
+        with evaluating(model, device) as there, torch.inference_mode():
             for batch in watched(batches, "extract", progress, extra="torch"):
                 rows = to_device(split_batch(batch), there)
                 with torch.autocast(there.type, dtype=half, enabled=half is not None):
                     output = call(model, rows)
                 features, logits = watch.read(output)
+                spool.tolerance = ROUGH.get(logits.dtype, spool.tolerance)
                 if torch.float16 in (features.dtype, logits.dtype):
                     spool.hint = HALF
-                if spool.rows == 0:
-                    last = watch.head(features, logits)
-                spool.add(_numpy(features), _numpy(logits), None if rows.labels is None else _labels(rows.labels))
-            weight, bias = (None, None) if last is None else (_numpy(last[0]), _numpy(last[1]))
-            return spool.finish(weight, bias)
-    finally:
-        watch.close()
+                spool.add(_numpy(features), _numpy(logits), _numpy(rows.labels))
+        return spool.finish(*(_numpy(part) for part in watch.head()))
 
 
-def _numpy(value: torch.Tensor) -> NDArray[Any]:
+def _numpy(value: Any) -> Any:
     """Return an array on the CPU; bfloat16, which numpy does not have, and float16 become float32."""
-    value = value.detach().cpu()
-    return np.asarray(value.numpy() if value.dtype == torch.float64 else value.float().numpy())
-
-
-def _labels(labels: Any) -> Any:
-    return labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else labels
+    if not isinstance(value, torch.Tensor):
+        return value
+    return (value.float() if value.dtype in ROUGH else value).detach().cpu().numpy()

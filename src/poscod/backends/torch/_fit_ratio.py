@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ import torch
 
 from poscod.activations import Activations
 from poscod.backends.torch._batches import evaluating, unwrap
-from poscod.backends.torch._body import Body
 from poscod.backends.torch._exported import with_head
 from poscod.backends.torch._head import INSIDE, Head, closed_form
 from poscod.backends.torch._loss import CorrectedSigmoidLoss
@@ -95,7 +93,7 @@ def fit_ratio(
     patience : int, default=None
         Epochs without a better validation loss after which training stops; None never stops early.
     checkpoint : str or path-like, default=None
-        File (.npz) that is replaced after every epoch; if it is there, training continues from it.
+        File of plain arrays that is replaced after every epoch; if it is there, training continues from it.
     device : str or torch.device, default=None
         Where to train; None is where the network is.
     seed : int, default=0
@@ -125,7 +123,7 @@ def fit_ratio(
     settings = Settings(
         train, epochs, batch_size, learning_rate, backbone_learning_rate, decay_every, dropout, patience, seed
     )
-    _check(model, id_data, unlabeled_data, train, augment, checkpoint)
+    _check(model, id_data, unlabeled_data, train, augment)
     network = None if model is None else with_head(unwrap(model))
     if network is not None and train == "all":
         network = copy.deepcopy(network).requires_grad_(True)
@@ -134,22 +132,16 @@ def fit_ratio(
         for source in dict.fromkeys((*learn.sources, *held.sources)):
             source.look(None if isinstance(id_data, Activations) else network, layer, settings.batch_size, progress)
         head, loss = _start(learn, held, ood_prior, start, settings.dropout)
-        body = None
-        if network is not None and (train == "all" or augment is not None):
-            body = Body(network, layer, there, trained=train == "all")
-        # Otherwise a frozen network makes the same features in every epoch: once was enough.
-        try:
-            training = Training(body, head.to(there), loss.to(there), learn, held, settings, augment)
+        # A frozen network makes the same features of the same inputs in every epoch: once was enough.
+        again = network if train == "all" or augment is not None else None
+        with Training(again, layer, head.to(there), loss.to(there), learn, held, settings, augment) as training:
             training.run(checkpoint, progress)
-        finally:
-            if body is not None:
-                body.watch.close()
     weight, bias = head.folded()
     ratio = FixedLinear(weight, bias - loss.shift, ood_prior=loss.ood_prior)
     return NetworkRatio(network, layer, ratio, train, training.history, training.best_epoch)
 
 
-def _check(model: Any, id_data: Any, unlabeled_data: Any, train: str, augment: Any, checkpoint: Any) -> None:
+def _check(model: Any, id_data: Any, unlabeled_data: Any, train: str, augment: Any) -> None:
     """Refuse what does not go together."""
     given = isinstance(id_data, Activations), isinstance(unlabeled_data, Activations)
     if given[0] != given[1]:
@@ -162,8 +154,6 @@ def _check(model: Any, id_data: Any, unlabeled_data: Any, train: str, augment: A
         )
     if augment is not None and not callable(augment):
         raise InvalidInputError(f"augment must be a function from inputs to inputs, got {augment!r}.")
-    if checkpoint is not None and Path(checkpoint).suffix != ".npz":
-        raise InvalidInputError(f"checkpoint must end in .npz, got '{checkpoint}'.")
 
 
 def _start(

@@ -8,11 +8,11 @@ the first batch by watching all such modules. Nothing is inferred from names.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
 
-from poscod._validation import nearest
 from poscod.exceptions import InvalidInputError
 from poscod.model import listed
 
@@ -27,8 +27,8 @@ class Call(NamedTuple):
     made: Tensor
 
 
-class LastLayer:
-    """Watches a network and returns, after each call, the logits and the features they were made from.
+class LastLayer(ExitStack):
+    """Watches a network until it is closed and returns, after each call, the logits and the features they were made from.
 
     Parameters
     ----------
@@ -38,26 +38,18 @@ class LastLayer:
     """
 
     def __init__(self, model: torch.nn.Module, layer: str | None) -> None:
+        super().__init__()
         self.modules = dict(model.named_modules())
         self.linear = [name for name, module in self.modules.items() if _is_linear(module)]
         if layer is not None and layer not in self.modules:
-            near = nearest(str(layer), self.modules)
             raise InvalidInputError(
-                "{layer} must name a module of the model, got '{got}'{meant} Layers with a weight matrix: {allowed}.",
+                "{layer} must name a module of the model, got '{got}'. Layers with a weight matrix: {allowed}.",
                 got=layer,
-                meant=f", did you mean '{near}'?" if near else ".",
                 allowed=self._listed(),
             )
         self.name = layer
         self._calls: list[Call] = []
-        self._handles: list[Any] = []
         self._watch(self.linear if layer is None else [layer])
-
-    def close(self) -> None:
-        """Stop watching."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
 
     def read(self, output: Any) -> tuple[Tensor, Tensor]:
         """Return features and logits of the call just made."""
@@ -79,23 +71,13 @@ class LastLayer:
             )
         return features, values
 
-    def head(self, features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return weight and bias where ``logits = features @ weight.T + bias`` holds on these rows."""
+    def head(self) -> tuple[Tensor, Tensor | None] | tuple[None, None]:
+        """Return weight and bias of the layer, where it has a weight."""
         module: Any = self.modules[self.name or ""]
         weight = getattr(module, "weight", None)
-        if (
-            not isinstance(weight, Tensor)
-            or weight.shape[0] != logits.shape[1]
-            or weight[0].numel() != features.shape[1]
-        ):
-            return None
-        weight = weight.detach().reshape(len(weight), -1)
-        bias = getattr(module, "bias", None)
-        bias = weight.new_zeros(len(weight)) if bias is None else bias.detach()
-        rough = {torch.float16: 2e-2, torch.bfloat16: 1e-1}.get(logits.dtype, 1e-3)
-        made = features.double() @ weight.double().T + bias.double()
-        gap = (made - logits.double()).abs().max() <= rough * (1.0 + logits.double().abs().max())
-        return (weight, bias) if bool(gap) else None
+        if not isinstance(weight, Tensor):
+            return None, None
+        return weight.reshape(len(weight), -1), getattr(module, "bias", None)
 
     def _watch(self, names: list[str]) -> None:
         def note(name: str) -> Any:
@@ -107,7 +89,7 @@ class LastLayer:
             return hook
 
         for name in names:
-            self._handles.append(self.modules[name].register_forward_hook(note(name), with_kwargs=True))
+            self.enter_context(self.modules[name].register_forward_hook(note(name), with_kwargs=True))
 
     def _settle(self, found: list[tuple[str, str]]) -> None:
         """Choose the layer whose output is the logits, and watch no other."""
@@ -129,23 +111,16 @@ class LastLayer:
 
     def _not_returned(self, calls: list[Call], logits: list[tuple[str, Tensor]]) -> tuple[Tensor, Tensor]:
         """Read a layer whose output the model changes before it returns it."""
-        if not calls:
-            raise InvalidInputError(
-                "The layer '{got}' was not called with a floating tensor when the model ran: pass another {layer}. Candidates: {allowed}.",
-                got=self.name,
-                allowed=self._listed(),
-            )
-        given, made = (_flat(value) for value in calls[-1][1:])
-        if len(calls) > 1 or given.ndim != 2 or all(made.shape != values.shape for _, values in logits):
-            shapes = ", ".join(f"{where} {tuple(values.shape)}" for where, values in logits)
-            raise InvalidInputError(
-                f"The layer '{{got}}' makes {tuple(made.shape)} from {tuple(given.shape)} in {len(calls)} call{'s' * (len(calls) > 1)}, "
-                "which are not the model's logits ({shapes}): pass the {layer} that makes them. Candidates: {allowed}.",
-                got=self.name,
-                shapes=shapes,
-                allowed=self._listed(),
-            )
-        return given, made
+        pairs = [(_flat(call.given), _flat(call.made)) for call in calls]
+        if len(pairs) == 1 and pairs[0][0].ndim == 2 and any(pairs[0][1].shape == values.shape for _, values in logits):
+            return pairs[0]
+        raise InvalidInputError(
+            "The layer '{got}' makes {made}, not the model's logits ({shapes}): pass the {layer} that makes them. Candidates: {allowed}.",
+            got=self.name,
+            made=" and ".join(f"{tuple(made.shape)} from {tuple(given.shape)}" for given, made in pairs) or "nothing",
+            shapes=", ".join(f"{where} {tuple(values.shape)}" for where, values in logits),
+            allowed=self._listed(),
+        )
 
     def _listed(self) -> str:
         return listed(self.linear[-8:]) or "none"
@@ -159,7 +134,8 @@ def logits_of(output: Any, where: str = "the output") -> list[tuple[str, Tensor]
         if value.is_floating_point() and _flat(value).ndim == 2
     ]
     if not found:
-        raise InvalidInputError(f"The model must return logits of shape (n, K), got {_shape(output)}.")
+        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        raise InvalidInputError(f"The model must return logits of shape (n, K), got {got}.")
     return found
 
 
@@ -205,7 +181,3 @@ def _match(call: Call, logits: Tensor) -> Tensor | None:
 def _same(made: Tensor, logits: Tensor) -> Tensor:
     """Compare number by number; NaN is itself, so that it is the rows' fault and not the layer's."""
     return (made == logits) | (made.isnan() & logits.isnan())
-
-
-def _shape(output: Any) -> str:
-    return f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__

@@ -19,6 +19,7 @@ from poscod.activations import Activations
 from poscod.backends.torch._batches import unwrap
 from poscod.backends.torch._checkpoint import read_arrays, write_arrays
 from poscod.backends.torch._extract import extract
+from poscod.backends.torch._weights import fill
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import LOG_LIMIT, FixedLinear
 
@@ -156,12 +157,6 @@ class NetworkRatio:
         if model is None and "network" in groups:
             raise InvalidInputError(f"{path} holds a trained network: pass model, built like the one that was trained.")
         if model is not None:
-            model = unwrap(model).eval()
-            try:
-                model.load_state_dict(groups.get("network", model.state_dict()))
-            except RuntimeError as error:
-                raise InvalidInputError(
-                    f"model does not fit the weights in {path} ({str(error).splitlines()[-1].strip()})."
-                ) from None
+            model = fill(unwrap(model).eval(), groups.get("network", model.state_dict()), path)
         head = FixedLinear(groups["head"]["weight"].numpy(), record["intercept"], ood_prior=record["ood_prior"])
         return cls(model, record["layer"], head, record["train"], record["history"], record["best_epoch"])

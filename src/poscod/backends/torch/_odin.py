@@ -14,7 +14,7 @@ import torch
 
 from poscod._validation import Floats, check_number
 from poscod.activations import Activations
-from poscod.backends._progress import watched
+from poscod.backends._running import watched
 from poscod.backends.torch._batches import as_loader, evaluating, split_batch, to_device, unwrap
 from poscod.backends.torch._last_layer import logits_of
 from poscod.exceptions import InvalidInputError

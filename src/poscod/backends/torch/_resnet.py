@@ -12,7 +12,9 @@ References
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,46 +66,20 @@ class _Block(nn.Module):
         return torch.relu(y + self.shortcut(x))
 
 
-class SmallResNet(nn.Module):
-    """Residual network for small images.
-
-    Parameters
-    ----------
-    blocks : tuple of int
-        Blocks of each stage.
-    width : int
-        Channels of the first stage; every stage doubles them.
-    n_classes : int
-    projection : bool
-        Whether shortcuts between stages have parameters.
-    head : str
-        Name of the last layer.
-    """
-
-    def __init__(self, blocks: tuple[int, ...], width: int, n_classes: int, projection: bool, head: str) -> None:
-        super().__init__()
-        self.conv1 = _three_by_three(3, width)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.stages = len(blocks)
-        self.head = head
-        planes_in = width
-        for stage, count in enumerate(blocks):
-            planes = width * 2**stage
-            strides = [1 if stage == 0 else 2] + [1] * (count - 1)
-            made = []
-            for stride in strides:
-                made.append(_Block(planes_in, planes, stride, projection))
-                planes_in = planes
-            self.add_module(f"layer{stage + 1}", nn.Sequential(*made))
-        self.add_module(head, nn.Linear(planes_in, n_classes))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""
-        x = torch.relu(self.bn1(self.conv1(x)))
-        for stage in range(self.stages):
-            x = self.get_submodule(f"layer{stage + 1}")(x)
-        logits: Tensor = self.get_submodule(self.head)(x.mean(dim=(2, 3)))
-        return logits
+def small_resnet(blocks: tuple[int, ...], width: int, n_classes: int, projection: bool, head: str) -> nn.Sequential:
+    """Build a network for small images: blocks of each stage, channels of the first (each doubles them), name of the last layer."""
+    network = nn.Sequential(OrderedDict(conv1=_three_by_three(3, width), bn1=nn.BatchNorm2d(width), relu=nn.ReLU()))
+    planes_in = width
+    for stage, count in enumerate(blocks):
+        planes = width * 2**stage
+        first = _Block(planes_in, planes, 1 if stage == 0 else 2, projection)
+        more = [_Block(planes, planes, 1, projection) for _ in range(count - 1)]
+        network.add_module(f"layer{stage + 1}", nn.Sequential(first, *more))
+        planes_in = planes
+    network.add_module("pool", nn.AdaptiveAvgPool2d(1))
+    network.add_module("flatten", nn.Flatten())
+    network.add_module(head, nn.Linear(planes_in, n_classes))
+    return network
 
 
 def _torchvision_resnet50(n_classes: int) -> nn.Module:
@@ -117,14 +93,12 @@ def _torchvision_resnet50(n_classes: int) -> nn.Module:
     return network
 
 
-def _plain(depth: int) -> Callable[[int], nn.Module]:
-    blocks = (depth - 2) // 6
-    return lambda n_classes: SmallResNet((blocks,) * 3, 16, n_classes, False, "linear")
-
-
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {
-    **{f"resnet{depth}_32x32": _plain(depth) for depth in (20, 32, 44, 56, 110)},
-    "resnet18_32x32": lambda n_classes: SmallResNet((2, 2, 2, 2), 64, n_classes, True, "fc"),
+    **{
+        f"resnet{6 * blocks + 2}_32x32": partial(small_resnet, (blocks,) * 3, 16, projection=False, head="linear")
+        for blocks in (3, 5, 7, 9, 18)
+    },
+    "resnet18_32x32": partial(small_resnet, (2, 2, 2, 2), 64, projection=True, head="fc"),
     "resnet50": _torchvision_resnet50,
 }
 """Networks by name: how to build one with K classes."""

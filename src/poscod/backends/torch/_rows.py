@@ -16,8 +16,7 @@ from torch.utils.data import default_collate
 
 from poscod._validation import check_number
 from poscod.activations import Activations
-from poscod.backends._blocks import Blocks
-from poscod.backends._reason import reason
+from poscod.backends._running import Blocks, reason
 from poscod.backends.torch._batches import Batch, split_batch
 from poscod.backends.torch._extract import extract
 from poscod.exceptions import InvalidInputError
@@ -82,7 +81,7 @@ class Sides(NamedTuple):
     """ID rows and unlabelled rows, with the numbers of those in use."""
 
     sources: tuple[Rows, Rows]
-    rows: tuple[Indices, Indices]
+    rows: tuple[Indices, ...]
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -108,23 +107,19 @@ def split_sides(id_data: Any, unlabeled_data: Any, validation: Any, seed: int) -
                 f"validation must be a share or a pair (ID rows, unlabelled rows), got {len(validation)} parts."
             )
         own = Rows(validation[0], "validation[0]"), Rows(validation[1], "validation[1]")
-        train, held = _all(sources), _all(own)
+        train, held = (Sides(side, tuple(np.arange(len(source)) for source in side)) for side in (sources, own))
     else:
         share = check_number(validation, "validation", 0.0, 1.0, closed="neither")
         rng = np.random.default_rng([seed, 0])
         orders = [rng.permutation(len(source)) for source in sources]
         cuts = [max(1, round(share * len(source))) if len(source) > 1 else 0 for source in sources]
-        train = Sides(sources, tuple(np.sort(order[cut:]) for order, cut in zip(orders, cuts, strict=True)))  # type: ignore[arg-type]
-        held = Sides(sources, tuple(np.sort(order[:cut]) for order, cut in zip(orders, cuts, strict=True)))  # type: ignore[arg-type]
+        train = Sides(sources, tuple(np.sort(order[cut:]) for order, cut in zip(orders, cuts, strict=True)))
+        held = Sides(sources, tuple(np.sort(order[:cut]) for order, cut in zip(orders, cuts, strict=True)))
     for part, what in ((train, "training"), (held, "validation")):
         for source, rows in zip(part.sources, part.rows, strict=True):
             if not len(rows):
                 raise InvalidInputError(f"{source.name} leaves no row for {what}, of {len(source)}: add rows.")
     return train, held
-
-
-def _all(sources: tuple[Rows, Rows]) -> Sides:
-    return Sides(sources, (np.arange(len(sources[0])), np.arange(len(sources[1]))))
 
 
 def epoch_batches(sides: Sides, batch_size: int, seed: int, epoch: int) -> list[tuple[Indices, Indices]]:

@@ -11,18 +11,21 @@ import json
 import math
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from poscod._validation import check_choice, check_count, check_number
-from poscod.backends._progress import watched
-from poscod.backends.torch._body import Body
+from poscod.backends._running import watched
+from poscod.backends.torch._batches import call, to_device
 from poscod.backends.torch._checkpoint import pack_optimiser, read_arrays, unpack_optimiser, write_arrays
 from poscod.backends.torch._head import Head
+from poscod.backends.torch._last_layer import LastLayer
 from poscod.backends.torch._loss import CorrectedSigmoidLoss
 from poscod.backends.torch._rows import Indices, Rows, Sides, epoch_batches, fetch, step_seed
 from poscod.exceptions import InvalidInputError
@@ -60,13 +63,16 @@ class Settings:
             check_count(self.patience, "patience")
 
 
-class Training:
+class Training(ExitStack):
     """Head, prior and, if it is trained, network on their way.
 
     Parameters
     ----------
-    body : Body or None
-        Makes features; None takes those that the rows keep.
+    network : Module or None
+        Makes the features; None takes those that the rows keep. A frozen one is in evaluation mode, Dropout included; of one that is
+        trained, BatchNorm keeps the statistics it came with.
+    layer : str or None
+        The layer of the network that makes the logits, whose input is the features; None finds it.
     head : Head
     loss : CorrectedSigmoidLoss
         Stratified.
@@ -78,7 +84,8 @@ class Training:
 
     def __init__(
         self,
-        body: Body | None,
+        network: torch.nn.Module | None,
+        layer: str | None,
         head: Head,
         loss: CorrectedSigmoidLoss,
         train: Sides,
@@ -86,16 +93,19 @@ class Training:
         settings: Settings,
         augment: Callable[[Any], Any] | None,
     ) -> None:
-        self.body, self.head, self.loss, self.augment = body, head, loss, augment
+        super().__init__()
+        self.network, self.head, self.loss, self.augment = network, head, loss, augment
+        self.watch = None if network is None else self.enter_context(LastLayer(network, layer))
         self.train, self.held, self.settings = train, held, settings
         self.device = head.bias.device
         self.parts = torch.nn.ModuleDict({"head": head, "loss": loss})
         self.rates = [settings.learning_rate]
         groups = [[*head.parameters(), *loss.parameters()]]
-        if body is not None and body.trained:
-            self.parts["body"] = body.network
+        self.trained = network is not None and settings.train == "all"
+        if network is not None and self.trained:
+            self.parts["body"] = network
             self.rates.append(settings.backbone_learning_rate or settings.learning_rate)
-            groups.append(list(body.network.parameters()))
+            groups.append(list(network.parameters()))
         self.optimiser = torch.optim.Adam([{"params": group} for group in groups], settings.learning_rate, amsgrad=True)
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Tensor] = {}
@@ -126,8 +136,11 @@ class Training:
 
     def _mode(self, training: bool) -> None:
         self.head.train(training)
-        if self.body is not None:
-            self.body.mode(training)
+        if self.network is not None:
+            self.network.train(training and self.trained)
+            for module in self.network.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
 
     def _epoch(self, epoch: int) -> float:
         """Pass once over the rows and return the mean loss."""
@@ -149,14 +162,15 @@ class Training:
 
     def _features(self, picked: list[tuple[Rows, Indices]], augment: Callable[[Any], Any] | None = None) -> Tensor:
         """Return the features of some rows, one source after the other."""
-        if self.body is None:
+        if self.network is None or self.watch is None:
             return torch.cat([source.features[torch.as_tensor(rows)] for source, rows in picked]).to(self.device)
         batch = fetch(picked)
         if augment is not None:
             if len(batch.args) != 1:
                 raise InvalidInputError("augment needs inputs that are one tensor, got arguments by name.")
             batch = batch._replace(args=(augment(batch.args[0]),))
-        return self.body(batch)
+        with torch.set_grad_enabled(self.trained and torch.is_grad_enabled()):
+            return self.watch.read(call(self.network, to_device(batch, self.device)))[0]
 
     def _note(self, epoch: int, loss: float) -> None:
         """Measure the validation loss and keep the best state."""

@@ -8,6 +8,7 @@ PyTorch's files are read with ``weights_only=True``: tensors and plain container
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,11 @@ from typing import Any
 import torch
 
 from poscod._optional import require
-from poscod.backends._reason import reason
+from poscod.backends._running import reason
 from poscod.exceptions import InvalidInputError
-from poscod.model import listed
 
 INSIDE = ("state_dict", "model_state_dict", "model", "net", "network", "weights")
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.", "backbone.")
-LISTED = 3
 
 
 def load_weights(model: torch.nn.Module, path: str | os.PathLike[str]) -> torch.nn.Module:
@@ -39,20 +38,19 @@ def load_weights(model: torch.nn.Module, path: str | os.PathLike[str]) -> torch.
     model : Module
         The same network.
     """
+    return fill(model, _without_prefix(read_state(path), model.state_dict()), path)
+
+
+def fill(model: torch.nn.Module, state: Mapping[str, torch.Tensor], path: str | os.PathLike[str]) -> torch.nn.Module:
+    """Give a network its weights, all of them."""
     try:
-        unmatched = model.load_state_dict(_without_prefix(read_state(path), model.state_dict()), strict=False)
-    except RuntimeError as error:  # of shapes
-        reason = str(error).strip().splitlines()[-1].strip()
+        # Without a record of versions, torch forgives what came later than many checkpoints: the counters of BatchNorm.
+        model.load_state_dict(dict(state))
+    except RuntimeError as error:
+        unmatched = textwrap.shorten(str(error).partition("\n")[2], 300, placeholder=" ...")
         raise InvalidInputError(
-            f"{path} does not fit this network: {reason} Is the number of classes another?"
+            f"{path} does not fit this network ({unmatched}): build the one it was made with, with the same number of classes."
         ) from None
-    # Counters of BatchNorm came later than many checkpoints, and nothing depends on them in evaluation.
-    missing = [name for name in unmatched.missing_keys if not name.endswith("num_batches_tracked")]
-    if missing or unmatched.unexpected_keys:
-        raise InvalidInputError(
-            f"{path} does not fit this network: lacks {listed(missing, LISTED) or 'nothing'}, holds unknown "
-            f"{listed(unmatched.unexpected_keys, LISTED) or 'nothing'}. Build the network the checkpoint was made with."
-        )
     return model
 
 
