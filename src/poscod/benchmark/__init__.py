@@ -6,14 +6,12 @@
 """
 
 from poscod.benchmark._compare import compare
-from poscod.benchmark._definitions import DEFINITIONS as DEFINITIONS
-from poscod.benchmark._render import FORMATS as FORMATS
-from poscod.benchmark._render import render
+from poscod.benchmark._definitions import DEFINITIONS
+from poscod.benchmark._render import FORMATS, render
 from poscod.benchmark._results import read_results
 from poscod.benchmark._run import BenchmarkError, run
 from poscod.benchmark._spec import BenchmarkSpec, read_spec
-from poscod.benchmark._tables import TABLES as TABLES
-from poscod.benchmark._tables import table
+from poscod.benchmark._tables import TABLES, table
 
 __all__ = [
     "BenchmarkError",

@@ -6,7 +6,6 @@ stands in `COMMANDS`. Exit codes: 0 done, 2 bad input (one sentence on standard 
 3 `poscod monitor --fail-on` found something, 130 interrupted.
 """
 
-from poscod.cli._main import COMMANDS as COMMANDS
 from poscod.cli._main import main
 
 __all__ = ["main"]

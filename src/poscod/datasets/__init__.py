@@ -6,13 +6,11 @@
 nothing. `load_open_digits` is real data that needs no file.
 """
 
-from poscod.datasets._digits import OpenDigits as OpenDigits
-from poscod.datasets._digits import load_open_digits
+from poscod.datasets._digits import OpenDigits, load_open_digits
 from poscod.datasets._fd_shifts import read_fd_shifts
 from poscod.datasets._openood import read_openood
-from poscod.datasets._pickles import read_pickle as read_pickle
+from poscod.datasets._pickles import read_pickle
 from poscod.datasets._plain import read_activations
-from poscod.datasets._tables import ScoreTable
-from poscod.datasets._tables import check_aligned as check_aligned
+from poscod.datasets._tables import ScoreTable, check_aligned
 
 __all__ = ["ScoreTable", "load_open_digits", "read_activations", "read_fd_shifts", "read_openood", "read_pickle"]

@@ -5,10 +5,9 @@ Convention: a model decides, a monitor counts decisions, and they share nothing 
 fixed cells and windows; OOD shares with intervals and coded findings are functions of counts (docs/monitoring.md).
 """
 
-from poscod.monitor._findings import FINDINGS, Finding
-from poscod.monitor._findings import SEVERITIES as SEVERITIES
+from poscod.monitor._findings import FINDINGS, SEVERITIES, Finding
 from poscod.monitor._monitor import Monitor, Window
 from poscod.monitor._reference import Reference
-from poscod.monitor._times import read_moments as read_moments
+from poscod.monitor._times import read_moments
 
 __all__ = ["FINDINGS", "Finding", "Monitor", "Reference", "Window"]

@@ -6,11 +6,8 @@ matplotlib (extra ``plot``), ``frame`` returns the same numbers as a pandas Data
 """
 
 from poscod.plot._curves import RiskCurveDisplay
-from poscod.plot._display import RULE_NAMES as RULE_NAMES
-from poscod.plot._display import Display
-from poscod.plot._plane import PlaneDisplay
-from poscod.plot._plane import plane_window as plane_window
-from poscod.plot._plane import thin as thin
+from poscod.plot._display import RULE_NAMES, Display
+from poscod.plot._plane import PlaneDisplay, plane_window, thin
 from poscod.plot._rejections import RejectionDisplay
 from poscod.plot._terms import ReliabilityDisplay, ScoreDistributionDisplay
 

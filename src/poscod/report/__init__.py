@@ -6,12 +6,10 @@ extension says in which form. The summary never formats and the page never compu
 what-if explorer repeats `POSCOD.at` and `POSCOD.evaluate` on embedded arrays.
 """
 
-from poscod.plot import RULE_NAMES as RULE_NAMES
+from poscod.plot import RULE_NAMES
 from poscod.report._render import FORMATS, render, write
-from poscod.report._sections import promise_section as promise_section
+from poscod.report._sections import promise_section
 from poscod.report._summary import summarise
-from poscod.report._words import GROUP_NAMES as GROUP_NAMES
-from poscod.report._words import headline
-from poscod.report._words import promise_sentence as promise_sentence
+from poscod.report._words import headline, promise_sentence
 
 __all__ = ["FORMATS", "headline", "render", "summarise", "write"]

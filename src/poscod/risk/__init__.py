@@ -3,8 +3,7 @@
 
 from poscod.risk._bayes import bayes_decision, bayes_decision_from_logits, expected_loss
 from poscod.risk._reliability import reliability
-from poscod.risk._temperature import TemperatureScaling
-from poscod.risk._temperature import TemperatureWarning as TemperatureWarning
+from poscod.risk._temperature import TemperatureScaling, TemperatureWarning
 
 __all__ = [
     "TemperatureScaling",

@@ -9,16 +9,10 @@ the evidence of `poscod.ratio`.
 
 from poscod.scores._logits import one_minus_msp
 from poscod.scores._moments import l1_norms as l1_norms
-from poscod.scores._moments import square_norms as square_norms
-from poscod.scores._moments import squared_distances as squared_distances
-from poscod.scores._moments import whitening as whitening
-from poscod.scores._nearest import near_square as near_square
-from poscod.scores._nearest import unit_rows as unit_rows
+from poscod.scores._moments import square_norms, squared_distances, whitening
+from poscod.scores._nearest import near_square, unit_rows
 from poscod.scores._score import Score
 from poscod.scores._scores import SCORES
-from poscod.scores._softmax import entropy_of as entropy_of
-from poscod.scores._softmax import free_energy as free_energy
-from poscod.scores._softmax import log_sum_exp as log_sum_exp
-from poscod.scores._softmax import without_top as without_top
+from poscod.scores._softmax import entropy_of, free_energy, log_sum_exp, without_top
 
 __all__ = ["SCORES", "Score", "one_minus_msp"]

@@ -6,19 +6,17 @@
 """
 
 from poscod.selector._calibration import Calibration
-from poscod.selector._guarantee import certified_tpr, fpr_bound, guaranteed_threshold, rows_needed
-from poscod.selector._guarantee import guaranteed_rank as guaranteed_rank
-from poscod.selector._risk_control import RISK_CONTROL as RISK_CONTROL
-from poscod.selector._risk_control import risk_controlled_threshold, selective_risk_bound
-from poscod.selector._solve import Task as Task
-from poscod.selector._solve import solve
-from poscod.selector._threshold import accept as accept
-from poscod.selector._threshold import accept_probability as accept_probability
-from poscod.selector._threshold import tpr_rank as tpr_rank
-from poscod.selector._threshold import tpr_threshold
-from poscod.selector._unlabeled import UnlabeledFPR as UnlabeledFPR
-from poscod.selector._unlabeled import normal_quantile as normal_quantile
-from poscod.selector._unlabeled import unlabeled_ausrt, unlabeled_fpr, unlabeled_scod_curve
+from poscod.selector._guarantee import certified_tpr, fpr_bound, guaranteed_rank, guaranteed_threshold, rows_needed
+from poscod.selector._risk_control import RISK_CONTROL, risk_controlled_threshold, selective_risk_bound
+from poscod.selector._solve import Task, solve
+from poscod.selector._threshold import accept, accept_probability, tpr_rank, tpr_threshold
+from poscod.selector._unlabeled import (
+    UnlabeledFPR,
+    normal_quantile,
+    unlabeled_ausrt,
+    unlabeled_fpr,
+    unlabeled_scod_curve,
+)
 
 __all__ = [
     "Calibration",

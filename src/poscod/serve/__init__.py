@@ -7,8 +7,6 @@ and counts, not features. Refusals are one sentence in JSON; infinite numbers in
 """
 
 from poscod.serve._run import create_app, run
-from poscod.serve._settings import DEFAULT_LOG as DEFAULT_LOG
-from poscod.serve._settings import Settings
-from poscod.serve._settings import read_tokens as read_tokens
+from poscod.serve._settings import DEFAULT_LOG, Settings, read_tokens
 
 __all__ = ["Settings", "create_app", "run"]

@@ -9,9 +9,6 @@ sigmoid of Theorem 4. docs/theory.md has the proofs and names the test of each.
 from poscod.theory._finite import FiniteWorld
 from poscod.theory._gaussian import GaussianWorld
 from poscod.theory._no_free_lunch import no_free_lunch
-from poscod.theory._sigmoid import corrected_sigmoid as corrected_sigmoid
-from poscod.theory._sigmoid import corrected_sigmoid_parameters as corrected_sigmoid_parameters
-from poscod.theory._sigmoid import prior_from_a as prior_from_a
-from poscod.theory._sigmoid import source_posterior as source_posterior
+from poscod.theory._sigmoid import corrected_sigmoid, corrected_sigmoid_parameters, prior_from_a, source_posterior
 
 __all__ = ["FiniteWorld", "GaussianWorld", "no_free_lunch"]

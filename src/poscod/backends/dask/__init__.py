@@ -5,16 +5,11 @@
 one of its parts. They run on Dask's current client, or without one on threads of this process. Every result is a plain object of the library.
 """
 
-from poscod.backends.dask._chunks import Chunks as Chunks
-from poscod.backends.dask._chunks import DaskActivations
-from poscod.backends.dask._chunks import counted as counted
-from poscod.backends.dask._decide import decide, write_decisions
-from poscod.backends.dask._decide import write_parquet as write_parquet
-from poscod.backends.dask._evaluate import check_ratio_chunks as check_ratio_chunks
-from poscod.backends.dask._evaluate import evaluate, evaluate_unlabeled
-from poscod.backends.dask._evaluate import read_chunks as read_chunks
+from poscod.backends.dask._chunks import Chunks, DaskActivations, counted
+from poscod.backends.dask._decide import decide, write_decisions, write_parquet
+from poscod.backends.dask._evaluate import check_ratio_chunks, evaluate, evaluate_unlabeled, read_chunks
 from poscod.backends.dask._fit import fit
-from poscod.backends.dask._passes import Passes as Passes
+from poscod.backends.dask._passes import Passes
 from poscod.backends.dask._ratio import fit_ratio
 
 __all__ = [

@@ -9,15 +9,15 @@ from poscod._optional import require
 
 require("torch", extra="torch", feature="poscod.backends.torch")
 
-from poscod.backends.torch._exported import load_exported as load_exported  # noqa: E402
+from poscod.backends.torch._exported import load_exported  # noqa: E402
 from poscod.backends.torch._extract import extract  # noqa: E402
 from poscod.backends.torch._fit_ratio import fit_ratio  # noqa: E402
 from poscod.backends.torch._loss import CorrectedSigmoidLoss  # noqa: E402
 from poscod.backends.torch._network_ratio import NetworkRatio  # noqa: E402
 from poscod.backends.torch._odin import odin  # noqa: E402
-from poscod.backends.torch._resnet import NETWORKS as NETWORKS  # noqa: E402
+from poscod.backends.torch._resnet import NETWORKS  # noqa: E402
 from poscod.backends.torch._resnet import build_network  # noqa: E402
-from poscod.backends.torch._weights import load_weights as load_weights  # noqa: E402
+from poscod.backends.torch._weights import load_weights  # noqa: E402
 
 __all__ = [
     "CorrectedSigmoidLoss",
