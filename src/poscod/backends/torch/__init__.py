@@ -15,10 +15,7 @@ from poscod.backends.torch._fit_ratio import fit_ratio  # noqa: E402
 from poscod.backends.torch._loss import CorrectedSigmoidLoss  # noqa: E402
 from poscod.backends.torch._network_ratio import NetworkRatio  # noqa: E402
 from poscod.backends.torch._odin import odin  # noqa: E402
-from poscod.backends.torch._resnet import (
-    NETWORKS,
-    build_network,
-)
+from poscod.backends.torch._resnet import NETWORKS, build_network  # noqa: E402
 from poscod.backends.torch._weights import load_weights  # noqa: E402
 
 __all__ = [
