@@ -8,7 +8,7 @@ distances as minus a confidence.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from poscod.scores._score import Score
 from poscod.scores._softmax import free_energy, split_softmax
 
 
-@final
 class L1Norm(Score):
     """L1 norm of the features, negated.
 
@@ -58,7 +57,6 @@ class L1Norm(Score):
         return -l1_norms(block.features)
 
 
-@final
 class L2Norm(Score):
     """Euclidean norm of the features, negated.
 
@@ -84,7 +82,6 @@ class L2Norm(Score):
         return -np.sqrt(square_norms(block.features))
 
 
-@final
 class GradNorm(Score):
     """L1 norm of the gradient of KL(uniform || softmax) with respect to the last weight, negated.
 
@@ -114,7 +111,6 @@ class GradNorm(Score):
         return -l1_norms(block.features) * l1_norms(probability - 1.0 / block.n_classes)
 
 
-@final
 class Mahalanobis(Score):
     """Squared Mahalanobis distance to the nearest class mean, with a tied covariance.
 
@@ -147,14 +143,15 @@ class Mahalanobis(Score):
     needs = fit_needs = ("features",)
 
     def _fit(self, activations: Activations) -> None:
-        self.means_, self.whitening_ = tied_gaussians(activations, self.name)
+        classes = classes_of(activations, f"Fitting the score '{self.name}'")
+        _, self.means_, of_row = class_means(activations.features, classes)
+        self.whitening_ = whitening(covariance(activations.features, self.means_, of_row))
 
     def _score(self, block: Activations) -> Floats:
         return nearest_class_distance(block, self.means_, self.whitening_)
 
 
-@final
-class RelativeMahalanobis(Score):
+class RelativeMahalanobis(Mahalanobis):
     """Squared Mahalanobis distance to the nearest class, minus the one to the background.
 
     Attributes
@@ -187,23 +184,16 @@ class RelativeMahalanobis(Score):
     """
 
     name = "relative_mahalanobis"
-    needs = fit_needs = ("features",)
 
     def _fit(self, activations: Activations) -> None:
-        self.means_, self.whitening_ = tied_gaussians(activations, self.name)
+        super()._fit(activations)
         overall = mean(activations.features)
         self.background_mean_ = overall[None, :]
         self.background_whitening_ = whitening(covariance(activations.features, overall))
 
     def _score(self, block: Activations) -> Floats:
         background = nearest_class_distance(block, self.background_mean_, self.background_whitening_)
-        return nearest_class_distance(block, self.means_, self.whitening_) - background
-
-
-def tied_gaussians(activations: Activations, name: str) -> tuple[Floats, Floats]:
-    """Return the class means and the whitening of the covariance around them."""
-    _, means, of_row = class_means(activations.features, classes_of(activations, f"Fitting the score '{name}'"))
-    return means, whitening(covariance(activations.features, means, of_row))
+        return super()._score(block) - background
 
 
 def nearest_class_distance(block: Activations, means: Floats, whitener: Floats) -> Floats:
@@ -244,7 +234,6 @@ def published_dim(n_features: int) -> int:
     return 1000 if n_features >= 2048 else 512 if n_features >= 768 else n_features // 2
 
 
-@final
 class Residual(_Subspace):
     """Norm of the features outside the principal subspace of ID data.
 
@@ -287,7 +276,6 @@ class Residual(_Subspace):
         return self._outside(block.features)
 
 
-@final
 class ViM(_Subspace):
     """Virtual-logit matching.
 
@@ -343,7 +331,6 @@ class ViM(_Subspace):
         return self.scale_ * self._outside(block.features) + free_energy(block.logits)
 
 
-@final
 class SHE(Score):
     """Simplified Hopfield energy.
 
@@ -390,7 +377,6 @@ class SHE(Score):
         return np.asarray(-np.einsum("nd,nd->n", features, self.patterns_[predicted]))
 
 
-@final
 class FDBD(Score):
     """Fast decision-boundary distance.
 

@@ -2,7 +2,7 @@
 """The skeleton every score shares: checks, blocks of rows, float64 out.
 
 Convention: a score is an uncertainty, higher = reject sooner. Published confidences are negated once, inside the class
-of the score. A subclass is final, declares its parameters as fields of a dataclass (which writes an ``__init__`` that
+of the score. A subclass declares its parameters as fields of a dataclass (which writes an ``__init__`` that
 assigns them) and writes `_score` for one block of rows and, where it learns, `_fit`.
 """
 
@@ -33,13 +33,13 @@ class Score(BaseEstimator, ABC):  # type: ignore[misc]
     name : str
         Key in `SCORES`.
     needs : tuple of str
-        Parts of the activations that a call reads.
+        Parts of the activations that a call reads; the logits, unless a score says otherwise.
     fit_needs : tuple of str
         Parts of the ID activations that `fit` reads; empty where there is nothing to learn.
     """
 
     name: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]]
+    needs: ClassVar[tuple[str, ...]] = ("logits",)
     fit_needs: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -107,12 +107,7 @@ class Score(BaseEstimator, ABC):  # type: ignore[misc]
                 if array.shape[1] == 0:
                     raise InvalidInputError(f"Score '{self.name}' needs {part} with at least one column, got none.")
         rows = max(64, BLOCK_BYTES // (8 * width)) if chunk_rows is None else check_count(chunk_rows, "chunk_rows")
-        score = np.empty(len(activations))
-        start = 0
-        for block in activations.chunks(rows):
-            score[start : start + len(block)] = self._score(block)
-            start += len(block)
-        return score
+        return np.concatenate([np.empty(0), *(self._score(block) for block in activations.chunks(rows))])
 
     def _check_parameters(self) -> None:
         """Check hyper-parameters; scores without any have nothing to check."""
