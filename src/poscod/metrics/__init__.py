@@ -11,7 +11,6 @@ from poscod.metrics._counts import count as count
 from poscod.metrics._counts import rank as rank
 from poscod.metrics._counts import required as required
 from poscod.metrics._counts import rounding_of as rounding_of
-from poscod.metrics._curves import oscr_curve as oscr_curve
 from poscod.metrics._curves import scod_curve, selective_risk_curve
 from poscod.metrics._intervals import DegenerateIntervalWarning as DegenerateIntervalWarning
 from poscod.metrics._intervals import Interval, binomial_interval, bootstrap, compare

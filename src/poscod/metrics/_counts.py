@@ -216,7 +216,4 @@ def _accumulate(values: Floats | None, order: Indices, ranks: Indices) -> NDArra
     """Sum the values of the first `ranks` rows along the order; None counts rows, exactly, in whole numbers."""
     if values is None:
         return ranks
-    running = np.empty(len(order) + 1)
-    running[0] = 0.0
-    np.cumsum(values[order], out=running[1:])
-    return running[ranks]
+    return np.append(0.0, np.cumsum(values[order]))[ranks]

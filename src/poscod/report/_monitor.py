@@ -113,13 +113,8 @@ def _series(chart: dict[str, Any], windows: list[dict[str, Any]], values: list[A
 
 def _level(chart: dict[str, Any], value: float, name: str, label: str) -> None:
     """Draw a line across the chart."""
-    add(
-        chart,
-        "lines",
-        name,
-        f"M{chart['box']['left']} {chart['axes'][1](100.0 * value)}H{chart['box']['right']}",
-        label,
-    )
+    box, (_, up) = chart["box"], chart["axes"]
+    add(chart, "lines", name, f"M{box['left']} {up(100.0 * value)}H{box['right']}", label)
 
 
 def _number(start: str | float) -> float:

@@ -23,7 +23,7 @@ from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
 from poscod.metrics import Counts, rank, required
 from poscod.strategies._family import STRATEGIES, Pair, Setting, Strategy
 
-_BLOCK = 16  # settings per task: long enough to hide the hand-over, short enough to keep all cores busy to the end
+_BATCH = 16  # settings per task: long enough to hide the hand-over, short enough to keep all cores busy to the end
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,14 +290,9 @@ def _sweep(
         stretches = np.array([np.minimum.reduceat(counts.scod_risk(alpha), starts) for alpha in alphas])
         return np.minimum.accumulate(stretches[:, ::-1], axis=1)[:, ::-1]
 
-    def block(start: int) -> tuple[Floats, Indices]:
-        risk = np.array([minima(setting) for setting in settings[start : start + _BLOCK]])
-        return risk.min(axis=0), risk.argmin(axis=0) + start
-
-    blocks = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(block)(s) for s in range(0, len(settings), _BLOCK))
-    risks, indices = (np.array(part) for part in zip(*blocks, strict=True))
-    best = risks.argmin(axis=0)[None]
-    return np.take_along_axis(risks, best, axis=0)[0], np.take_along_axis(indices, best, axis=0)[0]
+    tasks = Parallel(n_jobs=n_jobs, prefer="threads", batch_size=_BATCH)
+    risk = np.array(tasks(delayed(minima)(setting) for setting in settings))
+    return risk.min(axis=0), risk.argmin(axis=0)
 
 
 def _first_reaching(counts: Counts, floors: Floats) -> Indices:

@@ -79,14 +79,6 @@ def _reference_angles(_: Floats) -> list[Setting]:
     return _angles(np.append(np.linspace(0.0, np.pi / 2, 1600), np.pi / 2))
 
 
-def _log_first(pair: Pair) -> Pair:
-    return Pair(log_of_first(pair.s1), pair.s2)
-
-
-def _sirc(pair: Pair, a: float, b: float) -> Floats:
-    return sirc_of(pair.s1, pair.s2, a, b)
-
-
 def _sirc_heuristic(s2_id: Floats, _alpha: float, _tpr: float) -> Setting:
     a, b = sirc_parameters(s2_id)
     return {"a": a, "b": b}
@@ -119,8 +111,8 @@ STRATEGIES: dict[str, Strategy] = {
         grids={"paper": _no_parameters, "reference": _no_parameters},
     ),
     "sirc": Strategy(
-        prepare=_log_first,
-        combine=_sirc,
+        prepare=lambda pair: Pair(log_of_first(pair.s1), pair.s2),
+        combine=lambda pair, a, b: sirc_of(pair.s1, pair.s2, a, b),
         plugin=_sirc_heuristic,
         grids={"paper": lambda s2: _sirc_grid(s2, True), "reference": lambda s2: _sirc_grid(s2, False)},
         needs_reference=True,
@@ -276,6 +268,6 @@ def sirc_parameters(s2_id: Any) -> tuple[float, float]:
     return float(-s2.mean() - 3.0 * sd), 1.0 / sd
 
 
-def _check_pair(s1: Any, s2: Any, names: tuple[str, str] = ("s1", "s2")) -> tuple[Floats, Floats]:
-    s1 = check_vector(s1, names[0])
-    return s1, check_vector(s2, names[1], n=len(s1), like=names[0])
+def _check_pair(s1: Any, s2: Any) -> tuple[Floats, Floats]:
+    s1 = check_vector(s1, "s1")
+    return s1, check_vector(s2, "s2", n=len(s1), like="s1")
