@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from poscod._validation import check_choice
 from poscod.datasets._pickles import read_pickle
 from poscod.datasets._plain import read_arrays
-from poscod.datasets._tables import DIRECTIONS, ScoreTable, join, make_part
+from poscod.datasets._tables import ScoreTable, join, make_part
 from poscod.exceptions import InvalidInputError
 
 
@@ -38,7 +37,6 @@ def read_openood(path: str | os.PathLike[str], *, direction: str) -> ScoreTable:
         ID rows first, then sets under covariate shift, then OOD sets. Labels of OOD rows become -1, whatever the
         file says; `raw_label` keeps them.
     """
-    check_choice(direction, "direction", DIRECTIONS)
     source = Path(path)
     if source.is_dir() or source.suffix == ".npz":
         return _version_1(source, direction)

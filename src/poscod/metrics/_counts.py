@@ -7,14 +7,13 @@ there is one threshold per distinct score. Everything here is a count or a sum o
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import Floats, check_vector, check_weight
-from poscod.exceptions import UndefinedMetricWarning
+from poscod.exceptions import UndefinedMetricWarning, warn_caller
 
 Indices = NDArray[np.intp]
 ABSENT: Any = object()  # not None: a forgotten loss must not be scored as a perfect classifier
@@ -175,11 +174,8 @@ def is_defined(counts: Counts, name: str, *, ood: bool = True) -> bool:
     """Tell whether a metric has rows to speak of; warn and let the caller return NaN where it has none."""
     missing = "ID" if counts.total_id == 0 else "OOD" if ood and counts.total_ood == 0 else None
     if missing is not None:
-        warnings.warn(
-            f"{name} is undefined without {missing} rows and is set to NaN: pass at least one {missing} score.",
-            UndefinedMetricWarning,
-            stacklevel=4,  # is_defined, x_of, x: the line that called the metric x
-        )
+        message = f"{name} is undefined without {missing} rows and is set to NaN: pass at least one {missing} score."
+        warn_caller(UndefinedMetricWarning(message))
     return missing is None
 
 

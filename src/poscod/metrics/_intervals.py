@@ -9,7 +9,6 @@ separately, because their numbers are chosen by whoever built the test set.
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from scipy import special, stats
 from sklearn.utils import check_random_state
 
 from poscod._validation import Floats, check_choice, check_count, check_number
-from poscod.exceptions import InvalidInputError, PoscodWarning
+from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.metrics._counts import check_sample, rank
 from poscod.metrics._values import METRICS
 
@@ -272,12 +271,11 @@ def _summarise(samples: list[_Sample], n_resamples: int, level: float, random_st
     resamples = _resample(*samples[0].sizes, n_resamples, random_state)
     draws = np.array([_difference([s.measure(*weights) for s in samples]) for weights in resamples])
     if draws.min() == draws.max() and len(samples) == 1:
-        warnings.warn(
+        message = (
             f"All {n_resamples} resamples gave the same value, so the interval has no width: the rows hold no variation to "
-            "resample (for example no errors at all), which does not mean that the value is certain.",
-            DegenerateIntervalWarning,
-            stacklevel=3,
+            "resample (for example no errors at all), which does not mean that the value is certain."
         )
+        warn_caller(DegenerateIntervalWarning(message))
     low, high = np.quantile(draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     tail = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
     return Interval(value, float(low), float(high), level), min(1.0, 2.0 * (tail + 1) / (n_resamples + 1))

@@ -35,8 +35,7 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
                 f"In the last window, from {moment(last['start'])}, {_share(last['pi'], last['n'])} and "
                 f"{percent(last['accepted'] / last['n'])} were accepted."
             )
-    told = [f for f in summary["findings"] if f["severity"] == "error"]
-    told += [f for f in summary["findings"] if not f["active"]]
+    told = [f for f in summary["findings"] if f["severity"] == "error" or not f["active"]]  # the worst first
     short.append(
         told[0]["sentence"] if told else "No alarm: nothing shows that the rule has stopped doing what it did."
     )

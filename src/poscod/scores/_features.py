@@ -17,17 +17,7 @@ from scipy.linalg import eigh, pinv
 from poscod._validation import Floats, check_count
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
-from poscod.scores._moments import (
-    blocks,
-    class_means,
-    classes_of,
-    covariance,
-    l1_norms,
-    mean,
-    square_norms,
-    squared_distances,
-    whitening,
-)
+from poscod.scores import _moments as moments
 from poscod.scores._score import Score
 from poscod.scores._softmax import free_energy, split_softmax
 
@@ -54,7 +44,7 @@ class L1Norm(Score):
     needs = ("features",)
 
     def _score(self, block: Activations) -> Floats:
-        return -l1_norms(block.features)
+        return -moments.l1_norms(block.features)
 
 
 class L2Norm(Score):
@@ -79,7 +69,7 @@ class L2Norm(Score):
     needs = ("features",)
 
     def _score(self, block: Activations) -> Floats:
-        return -np.sqrt(square_norms(block.features))
+        return -np.sqrt(moments.square_norms(block.features))
 
 
 class GradNorm(Score):
@@ -108,7 +98,7 @@ class GradNorm(Score):
 
     def _score(self, block: Activations) -> Floats:
         probability = np.exp(split_softmax(block.logits).log_p)
-        return -l1_norms(block.features) * l1_norms(probability - 1.0 / block.n_classes)
+        return -moments.l1_norms(block.features) * moments.l1_norms(probability - 1.0 / block.n_classes)
 
 
 class Mahalanobis(Score):
@@ -143,9 +133,9 @@ class Mahalanobis(Score):
     needs = fit_needs = ("features",)
 
     def _fit(self, activations: Activations) -> None:
-        classes = classes_of(activations, f"Fitting the score '{self.name}'")
-        _, self.means_, of_row = class_means(activations.features, classes)
-        self.whitening_ = whitening(covariance(activations.features, self.means_, of_row))
+        classes = moments.classes_of(activations, f"Fitting the score '{self.name}'")
+        _, self.means_, of_row = moments.class_means(activations.features, classes)
+        self.whitening_ = moments.whitening(moments.covariance(activations.features, self.means_, of_row))
 
     def _score(self, block: Activations) -> Floats:
         return nearest_class_distance(block, self.means_, self.whitening_)
@@ -187,9 +177,9 @@ class RelativeMahalanobis(Mahalanobis):
 
     def _fit(self, activations: Activations) -> None:
         super()._fit(activations)
-        overall = mean(activations.features)
+        overall = moments.mean(activations.features)
         self.background_mean_ = overall[None, :]
-        self.background_whitening_ = whitening(covariance(activations.features, overall))
+        self.background_whitening_ = moments.whitening(moments.covariance(activations.features, overall))
 
     def _score(self, block: Activations) -> Floats:
         background = nearest_class_distance(block, self.background_mean_, self.background_whitening_)
@@ -200,7 +190,7 @@ def nearest_class_distance(block: Activations, means: Floats, whitener: Floats) 
     """Return the smallest squared Mahalanobis distance to any class mean."""
     centre = means.mean(axis=0)  # distances are taken around it: less cancellation
     points = (np.asarray(block.features, dtype=np.float64) - centre) @ whitener
-    return np.asarray(np.maximum(squared_distances(points, (means - centre) @ whitener).min(axis=1), 0.0))
+    return np.asarray(np.maximum(moments.squared_distances(points, (means - centre) @ whitener).min(axis=1), 0.0))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -220,13 +210,13 @@ class _Subspace(Score):
             raise InvalidInputError(f"dim must be below the number of features ({d}), got {dim}.")
         weight, bias = (np.asarray(part, dtype=np.float64) for part in (activations.weight, activations.bias))
         self.origin_: Floats = -np.asarray(pinv(weight), dtype=np.float64) @ bias
-        _, vectors = eigh(covariance(activations.features, self.origin_))  # eigenvalues in increasing order
+        _, vectors = eigh(moments.covariance(activations.features, self.origin_))  # eigenvalues in increasing order
         self.directions_ = np.ascontiguousarray(vectors[:, : d - dim])
 
     def _outside(self, features: NDArray[Any]) -> Floats:
         """Return the length of the features along the left-over directions."""
         centred = np.asarray(features, dtype=np.float64) - self.origin_
-        return np.asarray(np.sqrt(square_norms(centred @ self.directions_)))
+        return np.asarray(np.sqrt(moments.square_norms(centred @ self.directions_)))
 
 
 def published_dim(n_features: int) -> int:
@@ -319,7 +309,7 @@ class ViM(_Subspace):
 
     def _fit(self, activations: Activations) -> None:
         super()._fit(activations)
-        total = sum(float(self._outside(block).sum()) for _, block in blocks(activations.features))
+        total = sum(float(self._outside(block).sum()) for _, block in moments.blocks(activations.features))
         if total == 0.0:
             raise InvalidInputError(
                 "Fitting the score 'vim' needs ID features with a part outside the principal subspace, got none: "
@@ -361,13 +351,13 @@ class SHE(Score):
     needs = fit_needs = ("features", "logits")
 
     def _fit(self, activations: Activations) -> None:
-        classes = classes_of(activations, f"Fitting the score '{self.name}'")
+        classes = moments.classes_of(activations, f"Fitting the score '{self.name}'")
         right = np.where(classes == activations.logits.argmax(axis=1), classes, -1)
         if (right < 0).all():
             raise InvalidInputError(
                 f"Fitting the score '{self.name}' needs rows that are classified correctly, got none."
             )
-        present, means, _ = class_means(activations.features, right)
+        present, means, _ = moments.class_means(activations.features, right)
         self.patterns_ = np.zeros((activations.n_classes, activations.n_features))
         self.patterns_[present] = means
 
@@ -414,15 +404,15 @@ class FDBD(Score):
         weight = np.asarray(activations.weight, dtype=np.float64)
         if len(weight) < 2:
             raise InvalidInputError("Fitting the score 'fdbd' needs at least two classes, got one.")
-        self.mean_ = mean(activations.features)
+        self.mean_ = moments.mean(activations.features)
         # One class at a time: a (K, K, d) array of differences would not fit.
-        self.gap_ = np.stack([np.sqrt(square_norms(weight - row)) for row in weight])
+        self.gap_ = np.stack([np.sqrt(moments.square_norms(weight - row)) for row in weight])
 
     def _score(self, block: Activations) -> Floats:
         logits = np.asarray(block.logits, dtype=np.float64)
         gap = self.gap_[logits.argmax(axis=1)]
         lead = logits.max(axis=1, keepdims=True) - logits
         reach = np.where(gap > 0, lead, 0.0) / np.where(gap > 0, gap, 1.0)
-        norm = np.sqrt(square_norms(np.asarray(block.features, dtype=np.float64) - self.mean_))
+        norm = np.sqrt(moments.square_norms(np.asarray(block.features, dtype=np.float64) - self.mean_))
         # A row at the very centre is as much inside as can be: large, yet finite.
         return np.asarray(-reach.sum(axis=1) / (logits.shape[1] - 1) / np.maximum(norm, 1e-150))
