@@ -60,7 +60,6 @@ def read_fd_shifts(path: str | os.PathLike[str], *, ood: tuple[int, ...] | list[
         weight, bias = read_arrays(folder / "last_layer.npz", "w", "b")
     every = Activations(features, logits, labels, weight, bias)
     result = {int(number): every[index == number] for number in np.unique(index).tolist()}
-    unknown = sorted(set(ood) - set(result))
-    if unknown:
+    if unknown := sorted(set(ood) - set(result)):
         raise InvalidInputError(f"ood must hold dataset indices of {folder} ({sorted(result)}), got {unknown[0]}.")
     return result

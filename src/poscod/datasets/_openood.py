@@ -43,9 +43,8 @@ def read_openood(path: str | os.PathLike[str], *, direction: str) -> ScoreTable:
     content = read_pickle(path)
     if not isinstance(content, Mapping) or not isinstance(content.get("id"), Mapping) or "ood" not in content:
         raise InvalidInputError(f"{source} must hold a dict with 'id' and 'ood', as OpenOOD 1.5 writes it.")
-    sets = [("id", "id", content["id"].get("test")), *_sets(content)]
     parts = []
-    for group, name, value in sets:
+    for group, name, value in [("id", "id", content["id"].get("test")), *_sets(content)]:
         if not isinstance(value, (list, tuple)) or len(value) < 3:
             raise InvalidInputError(f"'{name}' must be a list [pred, conf, gt].")
         parts.append(make_part(*value[:3], direction=direction, dataset=name, group=group))

@@ -97,10 +97,8 @@ class Ranking(NamedTuple):
         """Accumulate losses and weights along the order."""
         n_id = _accumulate(weight_id, self.order_id, self.rank_id)
         n_ood = _accumulate(weight_ood, self.order_ood, self.rank_ood)
-        if loss is None:
-            lost = np.zeros(len(self.threshold))
-        else:
-            lost = _accumulate(loss if weight_id is None else loss * weight_id, self.order_id, self.rank_id)
+        cost = loss if loss is None or weight_id is None else loss * weight_id
+        lost = np.zeros(len(n_id)) if cost is None else _accumulate(cost, self.order_id, self.rank_id)
         total_id = float(n_id[-1]) if len(n_id) else 0.0
         total_ood = float(n_ood[-1]) if len(n_ood) else 0.0
         rounding = rounding_of(weight_id, weight_ood)

@@ -393,9 +393,8 @@ def fpr_at_tpr(
     >>> fpr_at_tpr([0.1, 0.2, 0.4, 0.6], [0.3, 0.5], tpr_min=0.75)
     0.5
     """
-    return fpr_at_tpr_of(
-        count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood), tpr_min=tpr_min
-    )
+    counts = count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood)
+    return fpr_at_tpr_of(counts, tpr_min=tpr_min)
 
 
 def fpr_at_tpr_ood_positive(

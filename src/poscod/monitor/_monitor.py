@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ from poscod.monitor._partitions import Counts, missing
 from poscod.monitor._reference import Reference, reading
 from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.monitor._times import check_width, window_index, window_start
-from poscod.monitor._watch import Watch, watches
+from poscod.monitor._watch import watches
 
 SCHEMA = 2
 """Number of the format of states; a reader refuses other numbers."""
@@ -207,10 +206,9 @@ class Monitor:
         findings : list of Finding
         """
         origin = int(window_index(self.reference.created, 1, self.width)[0]) if self.width.clock else 0
-        found = [
-            *sequential(self._ledger, self._watches, self.width, origin, self.ood_limit),
-            *facts(self._ledger, self.width, self.max_age),
-        ]
+        kept = watches(self.reference, self.ood_limit, self.false_alarm)
+        alarms = sequential(self._ledger, kept, self.width, origin, self.ood_limit)
+        found = [*alarms, *facts(self._ledger, self.width, self.max_age)]
         return sorted(found, key=lambda finding: (-SEVERITIES[finding.severity], finding.code))
 
     def summary(self) -> dict[str, Any]:
@@ -319,10 +317,6 @@ class Monitor:
             out.workers = {str(worker) for worker in state["workers"]}
             out._ledger.read(state)
         return out
-
-    @cached_property
-    def _watches(self) -> dict[str, Watch]:
-        return watches(self.reference, self.ood_limit, self.false_alarm)
 
     def _parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _PARAMETERS}

@@ -93,10 +93,6 @@ def _sirc_grid(s2_id: Floats, with_heuristic: bool) -> list[Setting]:
     return [{"a": float(x), "b": float(y)} for x in locations for y in slopes]
 
 
-def _no_parameters(*_: Any) -> list[Setting]:
-    return [{}]
-
-
 STRATEGIES: dict[str, Strategy] = {
     "linear": Strategy(
         prepare=lambda pair: pair,
@@ -108,7 +104,7 @@ STRATEGIES: dict[str, Strategy] = {
         prepare=lambda pair: Pair(product(*pair), pair.s2),
         combine=lambda pair: pair.s1,
         plugin=lambda *_: {},
-        grids={"paper": _no_parameters, "reference": _no_parameters},
+        grids=dict.fromkeys(("paper", "reference"), lambda _: [{}]),
     ),
     "sirc": Strategy(
         prepare=lambda pair: Pair(log_of_first(pair.s1), pair.s2),
@@ -145,15 +141,13 @@ def linear(s1: Any, s2: Any, beta: float) -> Floats:
     """
     s1, s2 = _check_pair(s1, s2)
     beta = check_number(beta, "beta", 0.0, float("inf"))
-    if beta == 0.0:
-        return s1.copy()  # 0 * inf is no number, but an ignored score adds nothing
     if beta == float("inf"):
         return s2.copy()
-    if np.any(np.isinf(s1) & np.isinf(s2) & (s1 != s2)):
+    if beta > 0.0 and np.any(np.isinf(s1) & np.isinf(s2) & (s1 != s2)):
         raise InvalidInputError(
             "s1 and s2 must not be infinite with opposite signs in one row: their sum is no number."
         )
-    return s1 + beta * s2
+    return _weighted_sum(Pair(s1, s2), 1.0, beta)
 
 
 def product(s1: Any, s2: Any) -> Floats:
