@@ -67,7 +67,7 @@ def measure(name: str, size: dict[str, int]) -> dict[str, float | str]:
     before = resident_mb("VmRSS")
     score = SCORES[name]()
     start = time.process_time()
-    if score.needs_fit:
+    if score.fit_needs:
         score.fit(bank)
     fitted = time.process_time()
     values = score(test)

@@ -76,7 +76,6 @@ def test_mapping_is_complete():
         assert score.name == name
         assert issubclass(score, Score)
         assert score.needs
-        assert score().needs_fit == bool(score.fit_needs)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -43,7 +43,9 @@ def read_fd_shifts(path: str | os.PathLike[str], *, ood: tuple[int, ...] | list[
     raw = read_arrays(folder / "raw_logits.npz", "arr_0")[0]
     if raw.ndim != 2 or raw.shape[1] < 3:
         raise InvalidInputError(f"{folder / 'raw_logits.npz'} must hold logits, label and dataset index per row.")
-    logits, labels, index = raw[:, :-2], raw[:, -2].astype(np.float64), raw[:, -1].astype(np.float64)
+    logits, index = raw[:, :-2], raw[:, -1].astype(np.float64)
+    # OOD labels name classes of another set: they say nothing about this classifier.
+    labels = np.where(np.isin(index, ood), -1.0, raw[:, -2].astype(np.float64))
     features = None
     if (folder / "encoded_output.npz").is_file():
         encoded = read_arrays(folder / "encoded_output.npz", "arr_0")[0]
@@ -56,13 +58,8 @@ def read_fd_shifts(path: str | os.PathLike[str], *, ood: tuple[int, ...] | list[
     weight = bias = None
     if (folder / "last_layer.npz").is_file():
         weight, bias = read_arrays(folder / "last_layer.npz", "w", "b")
-    result = {}
-    for number in np.unique(index).tolist():
-        rows = index == number
-        # OOD labels name classes of another set: they say nothing about this classifier.
-        own = np.full(int(rows.sum()), -1.0) if int(number) in ood else labels[rows]
-        result[int(number)] = Activations(None if features is None else features[rows], logits[rows], own, weight, bias)
-    unknown = sorted(set(ood) - set(result))
-    if unknown:
+    every = Activations(features, logits, labels, weight, bias)
+    result = {int(number): every[index == number] for number in np.unique(index).tolist()}
+    if unknown := sorted(set(ood) - set(result)):
         raise InvalidInputError(f"ood must hold dataset indices of {folder} ({sorted(result)}), got {unknown[0]}.")
     return result

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from poscod._validation import check_choice
 from poscod.datasets._pickles import read_pickle
 from poscod.datasets._plain import read_arrays
-from poscod.datasets._tables import DIRECTIONS, ScoreTable, join, make_part
+from poscod.datasets._tables import ScoreTable, join, make_part
 from poscod.exceptions import InvalidInputError
 
 
@@ -38,16 +37,14 @@ def read_openood(path: str | os.PathLike[str], *, direction: str) -> ScoreTable:
         ID rows first, then sets under covariate shift, then OOD sets. Labels of OOD rows become -1, whatever the
         file says; `raw_label` keeps them.
     """
-    check_choice(direction, "direction", DIRECTIONS)
     source = Path(path)
     if source.is_dir() or source.suffix == ".npz":
         return _version_1(source, direction)
     content = read_pickle(path)
     if not isinstance(content, Mapping) or not isinstance(content.get("id"), Mapping) or "ood" not in content:
         raise InvalidInputError(f"{source} must hold a dict with 'id' and 'ood', as OpenOOD 1.5 writes it.")
-    sets = [("id", "id", content["id"].get("test")), *_sets(content)]
     parts = []
-    for group, name, value in sets:
+    for group, name, value in [("id", "id", content["id"].get("test")), *_sets(content)]:
         if not isinstance(value, (list, tuple)) or len(value) < 3:
             raise InvalidInputError(f"'{name}' must be a list [pred, conf, gt].")
         parts.append(make_part(*value[:3], direction=direction, dataset=name, group=group))

@@ -6,7 +6,7 @@ place sorts and groups ties (`_counts`), curves are arithmetic on counts, points
 """
 
 from poscod.metrics._counts import Counts, check_sample, count, rank, required, rounding_of
-from poscod.metrics._curves import oscr_curve, scod_curve, selective_risk_curve
+from poscod.metrics._curves import scod_curve, selective_risk_curve
 from poscod.metrics._intervals import (
     DegenerateIntervalWarning,
     Interval,

@@ -7,14 +7,13 @@ there is one threshold per distinct score. Everything here is a count or a sum o
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import Floats, check_vector, check_weight
-from poscod.exceptions import UndefinedMetricWarning
+from poscod.exceptions import UndefinedMetricWarning, warn_caller
 
 Indices = NDArray[np.intp]
 ABSENT: Any = object()  # not None: a forgotten loss must not be scored as a perfect classifier
@@ -98,10 +97,8 @@ class Ranking(NamedTuple):
         """Accumulate losses and weights along the order."""
         n_id = _accumulate(weight_id, self.order_id, self.rank_id)
         n_ood = _accumulate(weight_ood, self.order_ood, self.rank_ood)
-        if loss is None:
-            lost = np.zeros(len(self.threshold))
-        else:
-            lost = _accumulate(loss if weight_id is None else loss * weight_id, self.order_id, self.rank_id)
+        cost = loss if loss is None or weight_id is None else loss * weight_id
+        lost = np.zeros(len(n_id)) if cost is None else _accumulate(cost, self.order_id, self.rank_id)
         total_id = float(n_id[-1]) if len(n_id) else 0.0
         total_ood = float(n_ood[-1]) if len(n_ood) else 0.0
         rounding = rounding_of(weight_id, weight_ood)
@@ -175,11 +172,8 @@ def is_defined(counts: Counts, name: str, *, ood: bool = True) -> bool:
     """Tell whether a metric has rows to speak of; warn and let the caller return NaN where it has none."""
     missing = "ID" if counts.total_id == 0 else "OOD" if ood and counts.total_ood == 0 else None
     if missing is not None:
-        warnings.warn(
-            f"{name} is undefined without {missing} rows and is set to NaN: pass at least one {missing} score.",
-            UndefinedMetricWarning,
-            stacklevel=4,  # is_defined, x_of, x: the line that called the metric x
-        )
+        message = f"{name} is undefined without {missing} rows and is set to NaN: pass at least one {missing} score."
+        warn_caller(UndefinedMetricWarning(message))
     return missing is None
 
 
@@ -216,7 +210,4 @@ def _accumulate(values: Floats | None, order: Indices, ranks: Indices) -> NDArra
     """Sum the values of the first `ranks` rows along the order; None counts rows, exactly, in whole numbers."""
     if values is None:
         return ranks
-    running = np.empty(len(order) + 1)
-    running[0] = 0.0
-    np.cumsum(values[order], out=running[1:])
-    return running[ranks]
+    return np.append(0.0, np.cumsum(values[order]))[ranks]

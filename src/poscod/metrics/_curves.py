@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from poscod._validation import Floats, check_vector
-from poscod.metrics._counts import Counts, count
+from poscod._validation import Floats
+from poscod.metrics._counts import count
 from poscod.problem import ScodProblem
 
 
@@ -67,24 +65,6 @@ class SelectiveRiskCurve(NamedTuple):
     selective_risk: Floats
 
 
-class OscrCurve(NamedTuple):
-    """Open-set classification rate.
-
-    Attributes
-    ----------
-    threshold : ndarray of shape (k,)
-        Distinct scores, increasing.
-    fpr : ndarray of shape (k,)
-        Share of OOD accepted.
-    correct : ndarray of shape (k,)
-        Share of **all** ID rows that are accepted and answered without loss.
-    """
-
-    threshold: Floats
-    fpr: Floats
-    correct: Floats
-
-
 def scod_curve(
     score_id: Any, loss_id: Any, score_ood: Any, *, weight_id: Any = None, weight_ood: Any = None
 ) -> ScodCurve:
@@ -115,7 +95,7 @@ def scod_curve(
     array([0. , 0.5, 1. , 1. ])
     """
     counts = count(score_id, loss_id, score_ood, weight_id=weight_id, weight_ood=weight_ood)
-    return scod_curve_of(counts)
+    return ScodCurve(counts.threshold, counts.tpr, counts.fpr, counts.selective_risk)
 
 
 def selective_risk_curve(score_id: Any, loss_id: Any, *, weight_id: Any = None) -> SelectiveRiskCurve:
@@ -140,51 +120,5 @@ def selective_risk_curve(score_id: Any, loss_id: Any, *, weight_id: Any = None) 
     >>> selective_risk_curve([0.1, 0.2, 0.4, 0.4], [0, 1, 1, 0]).selective_risk
     array([0. , 0.5, 0.5])
     """
-    curve = scod_curve_of(count(score_id, loss_id, weight_id=weight_id))
-    return SelectiveRiskCurve(curve.threshold, curve.tpr, curve.selective_risk)
-
-
-def oscr_curve(
-    score_id: Any, loss_id: Any, score_ood: Any, *, weight_id: Any = None, weight_ood: Any = None
-) -> OscrCurve:
-    """Compute the share of ID rows accepted and right against the share of OOD rows accepted.
-
-    Parameters
-    ----------
-    score_id : array-like of shape (m,)
-        Uncertainty of the ID rows (higher = reject sooner).
-    loss_id : array-like of shape (m,)
-        Loss of the classifier on the ID rows; a row is right iff its loss is zero.
-    score_ood : array-like of shape (n,)
-        Uncertainty of the OOD rows.
-    weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
-        Sample weights.
-
-    Returns
-    -------
-    curve : OscrCurve
-        Named tuple (threshold, fpr, correct).
-
-    Examples
-    --------
-    >>> oscr_curve([0.1, 0.2, 0.4], [0, 1, 0], [0.3, 0.5]).correct.round(3)
-    array([0.333, 0.333, 0.333, 0.667, 0.667])
-    """
-    wrong = mistakes(check_vector(loss_id, "loss_id", allow_inf=False, minimum=0.0))
-    return oscr_curve_of(count(score_id, wrong, score_ood, weight_id=weight_id, weight_ood=weight_ood))
-
-
-def mistakes(loss: Floats) -> Floats:
-    """Mark the rows with a loss: a right answer costs nothing and a wrong one something."""
-    return np.asarray(loss != 0, dtype=np.float64)
-
-
-def oscr_curve_of(counts: Counts) -> OscrCurve:
-    """Turn counts whose loss marks mistakes into rates."""
-    right = counts._replace(n_id=counts.n_id - counts.loss)
-    return OscrCurve(counts.threshold, counts.fpr, right.tpr)
-
-
-def scod_curve_of(counts: Counts) -> ScodCurve:
-    """Turn counts into rates."""
-    return ScodCurve(counts.threshold, counts.tpr, counts.fpr, counts.selective_risk)
+    counts = count(score_id, loss_id, weight_id=weight_id)
+    return SelectiveRiskCurve(counts.threshold, counts.tpr, counts.selective_risk)

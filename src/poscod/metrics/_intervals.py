@@ -9,7 +9,6 @@ separately, because their numbers are chosen by whoever built the test set.
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,8 +18,8 @@ from scipy import special, stats
 from sklearn.utils import check_random_state
 
 from poscod._validation import Floats, check_choice, check_count, check_number
-from poscod.exceptions import InvalidInputError, PoscodWarning
-from poscod.metrics._counts import Counts, check_sample, rank
+from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
+from poscod.metrics._counts import check_sample, rank
 from poscod.metrics._values import METRICS
 
 # More steps would cost more in level than they gain in width.
@@ -242,8 +241,8 @@ class _Sample:
         known = {member.function: name for name, member in METRICS.items()}
         name = known.get(metric, repr(metric)) if callable(metric) else metric
         self.metric = check_choice(name, "metric", METRICS)
-        allowed = {k for k in inspect.signature(self.metric.function).parameters if k not in self.metric.inputs}
-        allowed -= {"weight_id", "weight_ood"}
+        parameters = set(inspect.signature(self.metric.function).parameters)
+        allowed = parameters - {*self.metric.inputs, "weight_id", "weight_ood"}
         for unknown in set(params) - allowed:
             raise InvalidInputError(
                 f"{unknown} is not a parameter that can be resampled with {name}: use {', '.join(sorted(allowed)) or 'none'}."
@@ -257,38 +256,29 @@ class _Sample:
             loss = self.metric.prepare_loss(loss)
         self.loss, self.params = loss, params
         self.ranking = rank(score_id, score_ood)
-        self.value = self.of(self.ranking.counts(loss))
 
-    def of(self, counts: Counts) -> float:
-        return self.metric.of_counts(counts, **self.params)
-
-    def reweighted(self, weight_id: Floats, weight_ood: Floats | None) -> float:
-        return self.of(self.ranking.counts(self.loss, weight_id, weight_ood))
+    def measure(self, weight_id: Floats | None = None, weight_ood: Floats | None = None) -> float:
+        return self.metric.of_counts(self.ranking.counts(self.loss, weight_id, weight_ood), **self.params)
 
 
 def _summarise(samples: list[_Sample], n_resamples: int, level: float, random_state: Any) -> tuple[Interval, float]:
     """Bootstrap the first sample's metric minus the second's, if there is one: interval and p-value."""
     n_resamples = check_count(n_resamples, "n_resamples")
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
-    values = np.array([_difference([s.value for s in samples])])
-    if np.isnan(values[0]):  # the metric has warned why
+    value = _difference([s.measure() for s in samples])
+    if np.isnan(value):  # the metric has warned why
         return Interval(float("nan"), float("nan"), float("nan"), level), float("nan")
-    draws = np.array(
-        [
-            _difference([s.reweighted(*weights) for s in samples])
-            for weights in _resample(*samples[0].sizes, n_resamples, random_state)
-        ]
-    )
+    resamples = _resample(*samples[0].sizes, n_resamples, random_state)
+    draws = np.array([_difference([s.measure(*weights) for s in samples]) for weights in resamples])
     if draws.min() == draws.max() and len(samples) == 1:
-        warnings.warn(
+        message = (
             f"All {n_resamples} resamples gave the same value, so the interval has no width: the rows hold no variation to "
-            "resample (for example no errors at all), which does not mean that the value is certain.",
-            DegenerateIntervalWarning,
-            stacklevel=3,
+            "resample (for example no errors at all), which does not mean that the value is certain."
         )
+        warn_caller(DegenerateIntervalWarning(message))
     low, high = np.quantile(draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     tail = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
-    return Interval(float(values[0]), float(low), float(high), level), min(1.0, 2.0 * (tail + 1) / (n_resamples + 1))
+    return Interval(value, float(low), float(high), level), min(1.0, 2.0 * (tail + 1) / (n_resamples + 1))
 
 
 def _difference(values: list[float]) -> float:

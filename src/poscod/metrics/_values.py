@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from poscod._validation import Floats, check_choice, check_number, check_vector
 from poscod.metrics._counts import Counts, count, is_defined, required
-from poscod.metrics._curves import mistakes, oscr_curve_of
 
 
 def auroc(score_id: Any, score_ood: Any, *, weight_id: Any = None, weight_ood: Any = None) -> float:
@@ -227,6 +226,11 @@ def oscr(score_id: Any, loss_id: Any, score_ood: Any, *, weight_id: Any = None, 
     return oscr_of(count(score_id, wrong, score_ood, weight_id=weight_id, weight_ood=weight_ood))
 
 
+def mistakes(loss: Floats) -> Floats:
+    """Mark the rows with a loss: a right answer costs nothing and a wrong one something."""
+    return np.asarray(loss != 0, dtype=np.float64)
+
+
 def auroc_of(counts: Counts) -> float:
     """Compute `auroc` from counts."""
     if not is_defined(counts, "auroc"):
@@ -278,8 +282,9 @@ def oscr_of(counts: Counts) -> float:
     """Compute `oscr` from counts whose loss marks mistakes."""
     if not is_defined(counts, "oscr"):
         return float("nan")
-    curve = oscr_curve_of(counts)
-    return _lines(curve.fpr, curve.correct)
+    # The loss of a row is 1 where the answer is wrong: what is left of those accepted are the right ones.
+    right = counts._replace(n_id=counts.n_id - counts.loss)
+    return _lines(counts.fpr, right.tpr)
 
 
 def _lines(x: NDArray[Any], y: NDArray[Any]) -> float:
@@ -388,9 +393,8 @@ def fpr_at_tpr(
     >>> fpr_at_tpr([0.1, 0.2, 0.4, 0.6], [0.3, 0.5], tpr_min=0.75)
     0.5
     """
-    return fpr_at_tpr_of(
-        count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood), tpr_min=tpr_min
-    )
+    counts = count(score_id, score_ood=score_ood, weight_id=weight_id, weight_ood=weight_ood)
+    return fpr_at_tpr_of(counts, tpr_min=tpr_min)
 
 
 def fpr_at_tpr_ood_positive(
@@ -454,8 +458,6 @@ def fpr_at_tpr_ood_positive_of(counts: Counts, *, tpr_min: float = 0.95) -> floa
 def _first_reaching(counts: Counts, tpr_min: float) -> int:
     """Position of the smallest threshold with TPR >= tpr_min; 0 where there are no ID rows."""
     tpr_min = check_number(tpr_min, "tpr_min", 0.0, 1.0, closed="right")
-    if counts.total_id == 0:
-        return 0
     return int(np.searchsorted(counts.n_id, required(counts.total_id, tpr_min, counts.rounding)))
 
 

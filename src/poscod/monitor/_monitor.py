@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,11 +25,10 @@ from poscod.monitor._partitions import Counts, missing
 from poscod.monitor._reference import Reference, reading
 from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.monitor._times import check_width, window_index, window_start
-from poscod.monitor._watch import Watch, watches
+from poscod.monitor._watch import watches
 
 SCHEMA = 2
 """Number of the format of states; a reader refuses other numbers."""
-Pair = tuple[Interval, Interval]
 """OOD share of a window: the best one, and the one from acceptance alone."""
 _NO_REFERENCE = "{parameter} must be a Reference, got a {got}: see Reference.from_model."
 _PARAMETERS = ("window", "ood_limit", "level", "false_alarm", "max_age", "keep")
@@ -135,7 +132,6 @@ class Monitor:
         self.keep = check_count(keep, "keep")
         self.workers = {secrets.token_hex(8) if worker is None else str(worker)}
         self._ledger = Ledger(reference, self.keep)
-        self._known: dict[int, tuple[Counts, Pair]] = {}
 
     def update(self, decisions: Decisions, at: Any = None) -> Monitor:
         """Count decisions.
@@ -193,7 +189,7 @@ class Monitor:
         windows : list of Window
         """
         out = []
-        for index, pair in zip(self._ledger.order(), self._shares(), strict=True):
+        for index, pair in zip(self._ledger.order(), self._estimate(self._ledger.table("ratio")), strict=True):
             counts = self._ledger.windows[index]
             start, end = (window_start(i, self.width) for i in (index, index + 1))
             n, invalid = int(counts["label"].sum()), int(counts["invalid"][0])
@@ -210,10 +206,9 @@ class Monitor:
         findings : list of Finding
         """
         origin = int(window_index(self.reference.created, 1, self.width)[0]) if self.width.clock else 0
-        found = [
-            *sequential(self._ledger, self._watches, self.width, origin, self.ood_limit),
-            *facts(self._ledger, self.width, self.max_age),
-        ]
+        kept = watches(self.reference, self.ood_limit, self.false_alarm)
+        alarms = sequential(self._ledger, kept, self.width, origin, self.ood_limit)
+        found = [*alarms, *facts(self._ledger, self.width, self.max_age)]
         return sorted(found, key=lambda finding: (-SEVERITIES[finding.severity], finding.code))
 
     def summary(self) -> dict[str, Any]:
@@ -226,8 +221,7 @@ class Monitor:
         """
         reference, ledger = self.reference, self._ledger
         kept = ledger.table("ratio").sum(axis=0)
-        overall = next(self._estimate(kept[None, :]))[0] if kept.sum() else None
-        accepted = int(ledger.table("label")[:, :-1].sum())
+        overall = self._estimate(kept[None, :])[0][0] if kept.sum() else None
         document: dict[str, Any] = plain(
             {
                 "reference": {
@@ -246,7 +240,7 @@ class Monitor:
                     "decisions": ledger.total,
                     "dropped": ledger.dropped(),
                     "kept": int(kept.sum()),
-                    "accepted": accepted,
+                    "accepted": int(ledger.table("label")[:, :-1].sum()),
                     "pi": overall,
                 },
                 "windows": self.windows(),
@@ -324,26 +318,10 @@ class Monitor:
             out._ledger.read(state)
         return out
 
-    @cached_property
-    def _watches(self) -> dict[str, Watch]:
-        return watches(self.reference, self.ood_limit, self.false_alarm)
-
     def _parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _PARAMETERS}
 
-    def _shares(self) -> list[Pair]:
-        """Return the OOD share of each window, the best one and the one from acceptance; only what changed is computed."""
-        windows, order = self._ledger.windows, self._ledger.order()
-        # Counts are replaced, never changed in place: the same array is the same counts.
-        stale = [i for i in order if i not in self._known or self._known[i][0] is not windows[i]["ratio"]]
-        if stale:
-            cells = np.array([windows[i]["ratio"] for i in stale], dtype=np.int64)
-            for i, pair in zip(stale, self._estimate(cells), strict=True):
-                self._known[i] = (windows[i]["ratio"], pair)
-        self._known = {i: self._known[i] for i in order}
-        return [self._known[i][1] for i in order]
-
-    def _estimate(self, cells: Counts) -> Iterator[Pair]:
+    def _estimate(self, cells: Counts) -> list[tuple[Interval, Interval]]:
         reference, prior = self.reference, self.reference.prior_at(self.level)
         inside = ~reference.rejected("ratio")
         known, mixed = reference.id_counts["ratio"], reference.mixed_counts["ratio"]
@@ -355,6 +333,4 @@ class Monitor:
             # Cells that the ratio has seen look more OOD than fresh ones do, and at pi = 0 the likelihood believes them: the interval of
             # the counts, whose one cut moves less, is joined to it.
             best = best._replace(low=np.fmin(best.low, by_count.low), high=np.fmax(best.high, by_count.high))
-        for pair in zip(zip(*best, strict=True), zip(*by_count, strict=True), strict=True):
-            first_, second_ = (Interval(float(pi), float(low), float(high), self.level) for pi, low, high in pair)
-            yield first_, second_
+        return list(zip(best.intervals(self.level), by_count.intervals(self.level), strict=True))

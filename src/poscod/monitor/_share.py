@@ -44,9 +44,13 @@ class Shares(NamedTuple):
     low: Floats
     high: Floats
 
+    def intervals(self, level: float) -> list[Interval]:
+        """Return the interval of each window."""
+        return [Interval(pi, low, high, level) for pi, low, high in np.transpose(self).tolist()]
+
 
 def adjusted_count(
-    accepted: Any, n: Any, known: tuple[int, int], mixed: tuple[int, int], prior: Interval, level: float
+    accepted: Any, n: Any, known: tuple[int, int], mixed: tuple[int, float], prior: Interval, level: float
 ) -> Shares:
     """Estimate the OOD share of windows from how many rows they accept.
 
@@ -80,9 +84,10 @@ def adjusted_count(
     """
     k, size = np.asarray(accepted, dtype=np.float64), np.asarray(n, dtype=np.float64)
     blind = mixed[1] == 0 or prior.estimate == 0.0
-    m, n_mixed, pi_0 = known[1], math.inf if blind else mixed[1], 1.0 if blind else prior.estimate
-    t, a = known[0] / m, 0.0 if blind else mixed[0] / mixed[1]
-    var_t, var_a = _variance(t, m), _variance(a, n_mixed)
+    if blind:
+        mixed, prior = (0, math.inf), Interval(1.0, 1.0, 1.0, level)
+    t, a, pi_0 = known[0] / known[1], mixed[0] / mixed[1], prior.estimate
+    var_t, var_a = _variance(t, known[1]), _variance(a, mixed[1])
     tail = (1.0 - level) / 2.0
 
     def tails(pi: Floats) -> tuple[Floats, Floats]:
@@ -94,7 +99,7 @@ def adjusted_count(
         estimate = np.clip((t - k / size) / (t - a) * pi_0, 0.0, 1.0) if t > a else np.full(k.shape, np.nan)
     low = _bisect(lambda pi: tails(pi)[0] < tail, k.shape)
     high = 1.0 - _bisect(lambda pi: tails(1.0 - pi)[1] < tail, k.shape)
-    return _finish(estimate, low, np.ones(k.shape) if blind else high, size, prior, blind, informative=t > a)
+    return _finish(estimate, low, np.ones(k.shape) if blind else high, size, prior)
 
 
 def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interval, level: float) -> Shares:
@@ -151,7 +156,6 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
         variance = v_window / size[:, None] + v_fixed
         z = (counts @ h.T / size[:, None] - base) / np.sqrt(variance)
         skew = (k_window / size[:, None] ** 2 + k_fixed) / variance**1.5
-    z[size == 0], skew[size == 0] = 0.0, 0.0
     bound = float(ndtri(0.5 + level / 2.0))
     # First term of Cornish and Fisher; a larger skewness than this is beyond its reach.
     shift = np.clip(skew, -2.0, 2.0) * (bound**2 - 1.0) / 6.0
@@ -159,7 +163,7 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
     estimate = _crossing(np.minimum.accumulate(z, axis=1), 0.0)
     low = np.minimum(_crossing(np.minimum.accumulate(z - shift, axis=1), bound), estimate)
     high = np.maximum(_crossing(np.maximum.accumulate((z - shift)[:, ::-1], axis=1)[:, ::-1], -bound), estimate)
-    return _finish(estimate, low, high, size, prior, False, informative=True)
+    return _finish(estimate, low, high, size, prior)
 
 
 def smooth(counts: Counts) -> Floats:
@@ -233,16 +237,14 @@ def _crossing(z: Floats, bound: float) -> Floats:
     return np.array([np.interp(-bound, -row, _GRID) for row in z])
 
 
-def _finish(
-    estimate: Floats, low: Floats, high: Floats, size: Floats, prior: Interval, blind: bool, *, informative: bool
-) -> Shares:
-    """Add the error of pi_0 (distances to the ends add in squares) and empty the windows without rows."""
-    if not blind and prior.low < prior.high and informative:
+def _finish(estimate: Floats, low: Floats, high: Floats, size: Floats, prior: Interval) -> Shares:
+    """Add the error of pi_0 (distances to the ends add in squares) and empty the windows that say nothing."""
+    if prior.low < prior.high:
         rate = estimate / prior.estimate
         low = estimate - np.hypot(estimate - low, rate * (prior.estimate - prior.low))
         high = estimate + np.hypot(high - estimate, rate * (prior.high - prior.estimate))
     low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
-    empty = (size == 0) | (not informative)
+    empty = (size == 0) | np.isnan(estimate)
     return Shares(
         np.where(empty, np.nan, estimate), np.where(empty, 0.0, low), np.where(empty, 1.0, np.maximum(low, high))
     )

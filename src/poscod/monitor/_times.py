@@ -22,10 +22,7 @@ UNITS: dict[str, int] = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICRO = 1_000_000
 _STEP = datetime.timedelta(microseconds=1)
-_YEARS = tuple(
-    (edge.replace(tzinfo=datetime.timezone.utc) - _EPOCH) // _STEP
-    for edge in (datetime.datetime.min, datetime.datetime.max)
-)
+_YEARS = np.array(["0001-01-01", "9999-12-31T23:59:59.999999"], dtype="datetime64[us]").astype(np.int64)
 
 
 class Width(NamedTuple):

@@ -58,16 +58,14 @@ def watches(reference: Reference, ood_limit: float, false_alarm: float) -> dict[
 
 def laws_of(reference: Reference, partition: str) -> tuple[Laws, bool]:
     """Return what windows look like while nothing is wrong, and whether OOD inputs are known."""
-    rejected = reference.rejected(partition)
-    p = reference.id_counts[partition] / reference.n_id
-    mixed, low = reference.mixed_counts[partition], reference.prior.low
+    laws, low, rejected = _all_rejected(reference, partition), reference.prior.low, reference.rejected(partition)
     if reference.n_mixed and low > 0.0:
-        u = mixed / reference.n_mixed
-        r_p, r_u = float(p[rejected].sum()), float(u[rejected].sum())
+        u = reference.mixed_counts[partition] / reference.n_mixed
+        r_p, r_u = (float(shares[rejected].sum()) for shares in (laws.p, u))
         error = math.sqrt(max(r_p * (1.0 - r_p), 0.5 / reference.n_id) / reference.n_id + 0.25 / reference.n_mixed)
         if r_u - r_p > _DISTINCT * error:
-            return Laws(p, u, reference.n_id, reference.n_mixed, 1.0 / low), True
-    return _all_rejected(reference, partition), False
+            return laws._replace(u=u, n_u=reference.n_mixed, eta_max=1.0 / low), True
+    return laws, False
 
 
 def _all_rejected(reference: Reference, partition: str) -> Laws:

@@ -102,9 +102,6 @@ class RiskCurveDisplay(Display):
 def _row(measured: Measured) -> tuple[float, ...]:
     """Return tpr, then estimate, low and high of risk, selective risk and FPR."""
     found = measured.with_ood or measured.without
-    risk, fpr = (found.risk, found.fpr) if found is not None else (None, None)
-    triples = [
-        (np.nan, np.nan, np.nan) if value is None else (value.estimate, value.low, value.high)
-        for value in (risk, measured.selective_risk, fpr)
-    ]
-    return (measured.tpr.estimate, *(number for triple in triples for number in triple))
+    values = [getattr(found, "risk", None), measured.selective_risk, getattr(found, "fpr", None)]
+    ends = [getattr(value, end, np.nan) for value in values for end in ("estimate", "low", "high")]
+    return (measured.tpr.estimate, *ends)

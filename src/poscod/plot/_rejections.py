@@ -7,7 +7,7 @@ Convention: ID rows are counted by their true class; rows without a label by the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from poscod._validation import check_choice
 from poscod.decision import REASONS
 from poscod.model import Sample
 from poscod.plot._display import GROUPS, REASON_COLOURS, Column, Display
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 @dataclass(eq=False)
@@ -53,7 +50,7 @@ class RejectionDisplay(Display):
     @classmethod
     def from_estimator(
         cls, model: Any, X: Any, y: Any, X_ood: Any = None, X_unlabeled: Any = None, **options: Any
-    ) -> Self:
+    ) -> RejectionDisplay:
         """Count fresh rows: ID rows by true class, others by the classifier's answer.
 
         Parameters
@@ -78,7 +75,7 @@ class RejectionDisplay(Display):
         return super().from_estimator(model, X, y, X_ood, X_unlabeled, labels=y, **options)
 
     @classmethod
-    def from_sample(cls, sample: Sample, *, labels: Any = None) -> Self:
+    def from_sample(cls, sample: Sample, *, labels: Any = None) -> RejectionDisplay:
         """Count rows that are decided already.
 
         Parameters

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod._validation import Floats, check_choice
+from poscod._validation import check_choice
 from poscod.model import Sample
 from poscod.plot._display import GROUPS, Column, Display
 from poscod.plot._plane import plane_window
@@ -71,7 +71,8 @@ class ScoreDistributionDisplay(Display):
         for score, ends in (("risk", (0.0, right)), ("log_ratio", window)):
             edges = np.linspace(*ends, n_bins + 1)
             for name, decisions in groups.items():
-                shares = _shares(getattr(decisions, score), edges)
+                inside = np.clip(getattr(decisions, score), *ends)
+                shares = np.histogram(inside, edges)[0] / max(len(decisions), 1)
                 rows += [(score, name, *bin_) for bin_ in zip(edges[:-1], edges[1:], shares, strict=True)]
         return cls(*(np.array(column) for column in zip(*rows, strict=True)))
 
@@ -137,9 +138,3 @@ class ReliabilityDisplay(Display):
         look = {"fmt": "o", "ms": 4, "color": GROUPS["id"].colour, "capsize": 2, "label": "ID rows"}
         ax.errorbar(self.predicted, self.observed, yerr=ends, **look)
         ax.set(xlabel="predicted risk r", ylabel="mean loss", **options)
-
-
-def _shares(values: Floats, edges: Floats) -> Floats:
-    """Return the share of values in each bin, the outermost bins open to the outside."""
-    place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    return np.bincount(place, minlength=len(edges) - 1) / max(len(values), 1)

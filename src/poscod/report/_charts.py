@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from poscod.plot import RULE_NAMES
-from poscod.report._format import MINUS
+from poscod.report._format import fixed
 from poscod.report._words import GROUP_NAMES
 
 WIDTH, HEIGHT = 480, 320
@@ -40,11 +40,7 @@ class Axis(NamedTuple):
         step = next(size * m for m in (1, 2, 2.5, 5, 10) if size * m >= raw * 0.999)
         digits = max(0, 2 - math.floor(math.log10(step)) - (2 if step in (size, 2 * size, 5 * size, 10 * size) else 1))
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        found = []
-        for i in range(first, last + 1):
-            text = f"{i * step:.{digits}f}"
-            found.append({"at": self(i * step), "label": text.replace("-", MINUS) if float(text) else text.lstrip("-")})
-        return found
+        return [{"at": self(i * step), "label": fixed(i * step, digits)} for i in range(first, last + 1)]
 
 
 def frame(

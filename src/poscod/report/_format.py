@@ -67,7 +67,7 @@ def general(value: float | None) -> str:
     return MINUS + text if value < 0 else text
 
 
-def interval(value: Mapping[str, Any] | None, of: str = "percent", digits: int | None = None) -> str:
+def interval(value: Mapping[str, Any] | None, of: str = "percent", *digits: int) -> str:
     """Return the ends of an interval.
 
     Examples
@@ -78,9 +78,8 @@ def interval(value: Mapping[str, Any] | None, of: str = "percent", digits: int |
     if value is None:
         return MISSING
     show = percent if of == "percent" else fixed
-    places = (1 if of == "percent" else 3) if digits is None else digits
     low, high = value["low"], value["high"]
-    return f"{show(low, places)} to {show(high, places) if high is not None else '∞'}"
+    return f"{show(low, *digits)} to {show(high, *digits) if high is not None else '∞'}"
 
 
 def shortened(value: Any) -> str:

@@ -16,8 +16,6 @@ from poscod.report._format import interval, percent
 WIDTH = 960
 KEYS = {"reference", "parameters", "totals", "windows", "findings"}
 """Keys of a monitor's summary."""
-BADGES: dict[str, str] = {"error": "missed", "warning": "open", "info": "soft"}
-"""Severity to the class of its badge."""
 
 
 def words(summary: dict[str, Any]) -> dict[str, Any]:
@@ -35,8 +33,7 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
                 f"In the last window, from {moment(last['start'])}, {_share(last['pi'], last['n'])} and "
                 f"{percent(last['accepted'] / last['n'])} were accepted."
             )
-    told = [f for f in summary["findings"] if f["severity"] == "error"]
-    told += [f for f in summary["findings"] if not f["active"]]
+    told = [f for f in summary["findings"] if f["severity"] == "error" or not f["active"]]  # the worst first
     short.append(
         told[0]["sentence"] if told else "No alarm: nothing shows that the rule has stopped doing what it did."
     )
@@ -47,7 +44,7 @@ def pictures(summary: dict[str, Any]) -> dict[str, Any]:
     """Return OOD share and share accepted over time; None without windows that hold rows."""
     windows = [w for w in summary["windows"] if w["n"]]
     if not windows:
-        return {"badges": BADGES, "charts": None}
+        return {"charts": None}
     limit, tpr = summary["parameters"]["ood_limit"], summary["reference"]["tpr"]["estimate"]
     shares = [w["pi"] for w in windows]
     highs = sorted(share["high"] for share in shares)
@@ -61,7 +58,7 @@ def pictures(summary: dict[str, Any]) -> dict[str, Any]:
     accepted = _frame(windows, max(0.0, min([*rates, tpr]) - 0.05), 1.0, "share accepted")
     _series(accepted, windows, [{"estimate": rate} for rate in rates], "id", "share accepted")
     _level(accepted, tpr, "honest", f"TPR of the reference, {percent(tpr)}: no OOD at all")
-    return {"badges": BADGES, "charts": {"pi": pi, "accepted": accepted}}
+    return {"charts": {"pi": pi, "accepted": accepted}}
 
 
 def _share(share: dict[str, Any], n: int) -> str:
@@ -113,13 +110,8 @@ def _series(chart: dict[str, Any], windows: list[dict[str, Any]], values: list[A
 
 def _level(chart: dict[str, Any], value: float, name: str, label: str) -> None:
     """Draw a line across the chart."""
-    add(
-        chart,
-        "lines",
-        name,
-        f"M{chart['box']['left']} {chart['axes'][1](100.0 * value)}H{chart['box']['right']}",
-        label,
-    )
+    box, (_, up) = chart["box"], chart["axes"]
+    add(chart, "lines", name, f"M{box['left']} {up(100.0 * value)}H{box['right']}", label)
 
 
 def _number(start: str | float) -> float:

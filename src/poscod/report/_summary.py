@@ -184,8 +184,7 @@ def summarise(
 def _columns(name: str, given: Any, rows: Any) -> Mapping[str, Any]:
     """Return the columns of example rows: those given, or those of the rows themselves where they have names."""
     table = given if given is not None else rows if hasattr(rows, "columns") else {}
-    keys = list(table.columns) if hasattr(table, "columns") else list(table)
-    found = {str(key): np.asarray(table[key]) for key in keys}
+    found = {str(key): np.asarray(table[key]) for key in getattr(table, "columns", table)}
     for key, values in found.items():
         if len(values) != n_rows(rows):
             raise InvalidInputError(

@@ -8,7 +8,7 @@ distances as minus a confidence.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +17,11 @@ from scipy.linalg import eigh, pinv
 from poscod._validation import Floats, check_count
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
-from poscod.scores._moments import (
-    blocks,
-    class_means,
-    classes_of,
-    covariance,
-    l1_norms,
-    mean,
-    square_norms,
-    squared_distances,
-    whitening,
-)
+from poscod.scores import _moments as moments
 from poscod.scores._score import Score
 from poscod.scores._softmax import free_energy, split_softmax
 
 
-@final
 class L1Norm(Score):
     """L1 norm of the features, negated.
 
@@ -55,10 +44,9 @@ class L1Norm(Score):
     needs = ("features",)
 
     def _score(self, block: Activations) -> Floats:
-        return -l1_norms(block.features)
+        return -moments.l1_norms(block.features)
 
 
-@final
 class L2Norm(Score):
     """Euclidean norm of the features, negated.
 
@@ -81,10 +69,9 @@ class L2Norm(Score):
     needs = ("features",)
 
     def _score(self, block: Activations) -> Floats:
-        return -np.sqrt(square_norms(block.features))
+        return -np.sqrt(moments.square_norms(block.features))
 
 
-@final
 class GradNorm(Score):
     """L1 norm of the gradient of KL(uniform || softmax) with respect to the last weight, negated.
 
@@ -111,10 +98,9 @@ class GradNorm(Score):
 
     def _score(self, block: Activations) -> Floats:
         probability = np.exp(split_softmax(block.logits).log_p)
-        return -l1_norms(block.features) * l1_norms(probability - 1.0 / block.n_classes)
+        return -moments.l1_norms(block.features) * moments.l1_norms(probability - 1.0 / block.n_classes)
 
 
-@final
 class Mahalanobis(Score):
     """Squared Mahalanobis distance to the nearest class mean, with a tied covariance.
 
@@ -147,14 +133,15 @@ class Mahalanobis(Score):
     needs = fit_needs = ("features",)
 
     def _fit(self, activations: Activations) -> None:
-        self.means_, self.whitening_ = tied_gaussians(activations, self.name)
+        classes = moments.classes_of(activations, f"Fitting the score '{self.name}'")
+        _, self.means_, of_row = moments.class_means(activations.features, classes)
+        self.whitening_ = moments.whitening(moments.covariance(activations.features, self.means_, of_row))
 
     def _score(self, block: Activations) -> Floats:
         return nearest_class_distance(block, self.means_, self.whitening_)
 
 
-@final
-class RelativeMahalanobis(Score):
+class RelativeMahalanobis(Mahalanobis):
     """Squared Mahalanobis distance to the nearest class, minus the one to the background.
 
     Attributes
@@ -187,30 +174,23 @@ class RelativeMahalanobis(Score):
     """
 
     name = "relative_mahalanobis"
-    needs = fit_needs = ("features",)
 
     def _fit(self, activations: Activations) -> None:
-        self.means_, self.whitening_ = tied_gaussians(activations, self.name)
-        overall = mean(activations.features)
+        super()._fit(activations)
+        overall = moments.mean(activations.features)
         self.background_mean_ = overall[None, :]
-        self.background_whitening_ = whitening(covariance(activations.features, overall))
+        self.background_whitening_ = moments.whitening(moments.covariance(activations.features, overall))
 
     def _score(self, block: Activations) -> Floats:
         background = nearest_class_distance(block, self.background_mean_, self.background_whitening_)
-        return nearest_class_distance(block, self.means_, self.whitening_) - background
-
-
-def tied_gaussians(activations: Activations, name: str) -> tuple[Floats, Floats]:
-    """Return the class means and the whitening of the covariance around them."""
-    _, means, of_row = class_means(activations.features, classes_of(activations, f"Fitting the score '{name}'"))
-    return means, whitening(covariance(activations.features, means, of_row))
+        return super()._score(block) - background
 
 
 def nearest_class_distance(block: Activations, means: Floats, whitener: Floats) -> Floats:
     """Return the smallest squared Mahalanobis distance to any class mean."""
     centre = means.mean(axis=0)  # distances are taken around it: less cancellation
     points = (np.asarray(block.features, dtype=np.float64) - centre) @ whitener
-    return np.asarray(np.maximum(squared_distances(points, (means - centre) @ whitener).min(axis=1), 0.0))
+    return np.asarray(np.maximum(moments.squared_distances(points, (means - centre) @ whitener).min(axis=1), 0.0))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -230,13 +210,13 @@ class _Subspace(Score):
             raise InvalidInputError(f"dim must be below the number of features ({d}), got {dim}.")
         weight, bias = (np.asarray(part, dtype=np.float64) for part in (activations.weight, activations.bias))
         self.origin_: Floats = -np.asarray(pinv(weight), dtype=np.float64) @ bias
-        _, vectors = eigh(covariance(activations.features, self.origin_))  # eigenvalues in increasing order
+        _, vectors = eigh(moments.covariance(activations.features, self.origin_))  # eigenvalues in increasing order
         self.directions_ = np.ascontiguousarray(vectors[:, : d - dim])
 
     def _outside(self, features: NDArray[Any]) -> Floats:
         """Return the length of the features along the left-over directions."""
         centred = np.asarray(features, dtype=np.float64) - self.origin_
-        return np.asarray(np.sqrt(square_norms(centred @ self.directions_)))
+        return np.asarray(np.sqrt(moments.square_norms(centred @ self.directions_)))
 
 
 def published_dim(n_features: int) -> int:
@@ -244,7 +224,6 @@ def published_dim(n_features: int) -> int:
     return 1000 if n_features >= 2048 else 512 if n_features >= 768 else n_features // 2
 
 
-@final
 class Residual(_Subspace):
     """Norm of the features outside the principal subspace of ID data.
 
@@ -287,7 +266,6 @@ class Residual(_Subspace):
         return self._outside(block.features)
 
 
-@final
 class ViM(_Subspace):
     """Virtual-logit matching.
 
@@ -331,7 +309,7 @@ class ViM(_Subspace):
 
     def _fit(self, activations: Activations) -> None:
         super()._fit(activations)
-        total = sum(float(self._outside(block).sum()) for _, block in blocks(activations.features))
+        total = sum(float(self._outside(block).sum()) for _, block in moments.blocks(activations.features))
         if total == 0.0:
             raise InvalidInputError(
                 "Fitting the score 'vim' needs ID features with a part outside the principal subspace, got none: "
@@ -343,7 +321,6 @@ class ViM(_Subspace):
         return self.scale_ * self._outside(block.features) + free_energy(block.logits)
 
 
-@final
 class SHE(Score):
     """Simplified Hopfield energy.
 
@@ -374,13 +351,13 @@ class SHE(Score):
     needs = fit_needs = ("features", "logits")
 
     def _fit(self, activations: Activations) -> None:
-        classes = classes_of(activations, f"Fitting the score '{self.name}'")
+        classes = moments.classes_of(activations, f"Fitting the score '{self.name}'")
         right = np.where(classes == activations.logits.argmax(axis=1), classes, -1)
         if (right < 0).all():
             raise InvalidInputError(
                 f"Fitting the score '{self.name}' needs rows that are classified correctly, got none."
             )
-        present, means, _ = class_means(activations.features, right)
+        present, means, _ = moments.class_means(activations.features, right)
         self.patterns_ = np.zeros((activations.n_classes, activations.n_features))
         self.patterns_[present] = means
 
@@ -390,7 +367,6 @@ class SHE(Score):
         return np.asarray(-np.einsum("nd,nd->n", features, self.patterns_[predicted]))
 
 
-@final
 class FDBD(Score):
     """Fast decision-boundary distance.
 
@@ -428,15 +404,15 @@ class FDBD(Score):
         weight = np.asarray(activations.weight, dtype=np.float64)
         if len(weight) < 2:
             raise InvalidInputError("Fitting the score 'fdbd' needs at least two classes, got one.")
-        self.mean_ = mean(activations.features)
+        self.mean_ = moments.mean(activations.features)
         # One class at a time: a (K, K, d) array of differences would not fit.
-        self.gap_ = np.stack([np.sqrt(square_norms(weight - row)) for row in weight])
+        self.gap_ = np.stack([np.sqrt(moments.square_norms(weight - row)) for row in weight])
 
     def _score(self, block: Activations) -> Floats:
         logits = np.asarray(block.logits, dtype=np.float64)
         gap = self.gap_[logits.argmax(axis=1)]
         lead = logits.max(axis=1, keepdims=True) - logits
         reach = np.where(gap > 0, lead, 0.0) / np.where(gap > 0, gap, 1.0)
-        norm = np.sqrt(square_norms(np.asarray(block.features, dtype=np.float64) - self.mean_))
+        norm = np.sqrt(moments.square_norms(np.asarray(block.features, dtype=np.float64) - self.mean_))
         # A row at the very centre is as much inside as can be: large, yet finite.
         return np.asarray(-reach.sum(axis=1) / (logits.shape[1] - 1) / np.maximum(norm, 1e-150))

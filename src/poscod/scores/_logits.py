@@ -8,22 +8,18 @@ ODIN is its temperature part, because the perturbation of the input needs the ne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poscod._validation import Floats, check_count, check_matrix, check_number
+from poscod._validation import Floats, check_count, check_number
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
 from poscod.scores._moments import blocks
 from poscod.scores._score import Score
 from poscod.scores._softmax import entropy_of, free_energy, one_minus_top, split_softmax, without_top
 
-ROWS = 8192
 
-
-@final
 class MSP(Score):
     """Maximum softmax probability, as an uncertainty.
 
@@ -45,7 +41,6 @@ class MSP(Score):
     """
 
     name = "msp"
-    needs = ("logits",)
 
     def _score(self, block: Activations) -> Floats:
         return one_minus_top(block.logits)
@@ -74,16 +69,9 @@ def one_minus_msp(logits: ArrayLike) -> Floats:
     >>> one_minus_msp([[100.0, 0.0], [1.0, 1.0]])
     array([3.72007598e-44, 5.00000000e-01])
     """
-    matrix = check_matrix(logits, "logits")
-    if matrix.shape[1] == 0:
-        raise InvalidInputError("logits must have at least one column, got none.")
-    out = np.empty(len(matrix))
-    for start in range(0, len(matrix), ROWS):
-        out[start : start + ROWS] = one_minus_top(matrix[start : start + ROWS])
-    return out
+    return MSP()(Activations(logits=logits))
 
 
-@final
 class MLS(Score):
     """Maximum logit score, negated.
 
@@ -102,13 +90,11 @@ class MLS(Score):
     """
 
     name = "mls"
-    needs = ("logits",)
 
     def _score(self, block: Activations) -> Floats:
         return np.asarray(-block.logits.max(axis=1), dtype=np.float64)
 
 
-@final
 @dataclass(eq=False, repr=False, kw_only=True)
 class Energy(Score):
     """Free energy of the logits.
@@ -133,7 +119,6 @@ class Energy(Score):
     """
 
     name = "ebo"
-    needs = ("logits",)
     temperature: float = 1.0
 
     def _check_parameters(self) -> None:
@@ -143,7 +128,6 @@ class Energy(Score):
         return free_energy(block.logits, self.temperature)
 
 
-@final
 @dataclass(eq=False, repr=False, kw_only=True)
 class ODIN(Score):
     """Temperature-scaled softmax, without the input perturbation.
@@ -170,7 +154,6 @@ class ODIN(Score):
     """
 
     name = "odin"
-    needs = ("logits",)
     temperature: float = 1000.0
 
     def _check_parameters(self) -> None:
@@ -180,7 +163,6 @@ class ODIN(Score):
         return one_minus_top(block.logits, self.temperature)
 
 
-@final
 class Entropy(Score):
     """Shannon entropy of the softmax, in nats.
 
@@ -202,13 +184,11 @@ class Entropy(Score):
     """
 
     name = "entropy"
-    needs = ("logits",)
 
     def _score(self, block: Activations) -> Floats:
         return entropy_of(split_softmax(block.logits).log_p)
 
 
-@final
 class Doctor(Score):
     """The D_alpha statistic of DOCTOR.
 
@@ -230,7 +210,6 @@ class Doctor(Score):
     """
 
     name = "doctor"
-    needs = ("logits",)
 
     def _score(self, block: Activations) -> Floats:
         softmax = split_softmax(block.logits)
@@ -240,7 +219,6 @@ class Doctor(Score):
         return np.asarray(np.einsum("nk,nk->n", p, other) / np.einsum("nk,nk->n", p, p))
 
 
-@final
 @dataclass(eq=False, repr=False, kw_only=True)
 class GEN(Score):
     """Generalised entropy.
@@ -269,7 +247,6 @@ class GEN(Score):
     """
 
     name = "gen"
-    needs = ("logits",)
     gamma: float = 0.1
     n_largest: int = 100
 
@@ -289,7 +266,6 @@ class GEN(Score):
         return np.asarray(first + terms.sum(axis=1))
 
 
-@final
 class KLMatching(Score):
     """Smallest KL divergence between the softmax and the class templates.
 
@@ -337,7 +313,6 @@ class KLMatching(Score):
         return np.asarray(np.maximum(-entropy_of(log_p) - cross.max(axis=1), 0.0))
 
 
-@final
 class Margin(Score):
     """Gap between the largest and the second largest logit, negated.
 
@@ -356,7 +331,6 @@ class Margin(Score):
     """
 
     name = "margin"
-    needs = ("logits",)
 
     def _score(self, block: Activations) -> Floats:
         if block.n_classes < 2:

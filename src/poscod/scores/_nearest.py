@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,6 @@ class _Neighbours(Score):
         return unit_rows(block.features)
 
 
-@final
 class KNN(_Neighbours):
     """Euclidean distance to the k-th nearest ID row, on features of norm one.
 
@@ -104,7 +103,6 @@ class KNN(_Neighbours):
         return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
 
-@final
 @dataclass(eq=False, repr=False, kw_only=True)
 class NNGuide(_Neighbours):
     """Nearest-neighbour guidance of the energy.

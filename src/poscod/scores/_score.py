@@ -2,7 +2,7 @@
 """The skeleton every score shares: checks, blocks of rows, float64 out.
 
 Convention: a score is an uncertainty, higher = reject sooner. Published confidences are negated once, inside the class
-of the score. A subclass is final, declares its parameters as fields of a dataclass (which writes an ``__init__`` that
+of the score. A subclass declares its parameters as fields of a dataclass (which writes an ``__init__`` that
 assigns them) and writes `_score` for one block of rows and, where it learns, `_fit`.
 """
 
@@ -33,22 +33,17 @@ class Score(BaseEstimator, ABC):  # type: ignore[misc]
     name : str
         Key in `SCORES`.
     needs : tuple of str
-        Parts of the activations that a call reads.
+        Parts of the activations that a call reads; the logits, unless a score says otherwise.
     fit_needs : tuple of str
         Parts of the ID activations that `fit` reads; empty where there is nothing to learn.
     """
 
     name: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]]
+    needs: ClassVar[tuple[str, ...]] = ("logits",)
     fit_needs: ClassVar[tuple[str, ...]] = ()
 
-    @property
-    def needs_fit(self) -> bool:
-        """Whether a call is possible only after `fit`."""
-        return bool(self.fit_needs)
-
     def fit(self, activations: Activations) -> Self:
-        """Learn what the score needs from ID rows; nothing at all where `needs_fit` is False.
+        """Learn what the score needs from ID rows; nothing at all where `fit_needs` is empty.
 
         Parameters
         ----------
@@ -60,18 +55,15 @@ class Score(BaseEstimator, ABC):  # type: ignore[misc]
         self : Score
         """
         self._check_parameters()
-        if self.needs_fit:
+        if self.fit_needs:
             _check_activations(activations)
             for part in self.fit_needs:
                 activations.need(part, caller=f"Fitting the score '{self.name}'")
             if len(activations) == 0:
                 raise InvalidInputError(f"Fitting the score '{self.name}' needs at least one row, got none.")
             self._fit(activations)
-            self.columns_: dict[str, int] = {
-                part: int(activations.need(part).shape[1])
-                for part in ("features", "logits")
-                if part in self.needs and part in self.fit_needs
-            }
+            rows = {"features": activations.features, "logits": activations.logits}
+            self.columns_ = {part: rows[part].shape[1] for part in rows if part in self.fit_needs}
         return self
 
     def __call__(self, activations: Activations, *, chunk_rows: int | None = None) -> Floats:
@@ -91,14 +83,14 @@ class Score(BaseEstimator, ABC):  # type: ignore[misc]
         """
         self._check_parameters()
         _check_activations(activations)
-        if self.needs_fit and not hasattr(self, "columns_"):
+        if self.fit_needs and not hasattr(self, "columns_"):
             raise InvalidInputError(f"Score '{self.name}' is not fitted: call fit(activations_id) with ID rows first.")
         width = 0
         for part in self.needs:
             array = activations.need(part, caller=f"Score '{self.name}'")
             if part in ("features", "logits"):
                 width += array.shape[1]
-                expected = self.columns_.get(part, array.shape[1]) if self.needs_fit else array.shape[1]
+                expected = self.columns_.get(part, array.shape[1]) if self.fit_needs else array.shape[1]
                 if array.shape[1] != expected:
                     raise InvalidInputError(
                         f"{part} must have {expected} columns, as many as at fit of the score '{self.name}', "
@@ -107,12 +99,7 @@ class Score(BaseEstimator, ABC):  # type: ignore[misc]
                 if array.shape[1] == 0:
                     raise InvalidInputError(f"Score '{self.name}' needs {part} with at least one column, got none.")
         rows = max(64, BLOCK_BYTES // (8 * width)) if chunk_rows is None else check_count(chunk_rows, "chunk_rows")
-        score = np.empty(len(activations))
-        start = 0
-        for block in activations.chunks(rows):
-            score[start : start + len(block)] = self._score(block)
-            start += len(block)
-        return score
+        return np.concatenate([np.empty(0), *(self._score(block) for block in activations.chunks(rows))])
 
     def _check_parameters(self) -> None:
         """Check hyper-parameters; scores without any have nothing to check."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,6 @@ class _Shaping(Score):
         """Return the features that the last layer sees."""
 
 
-@final
 class AshP(_Shaping):
     """Activation shaping, variant P: prune.
 
@@ -74,7 +73,6 @@ class AshP(_Shaping):
         return np.where(mask, features, 0.0)
 
 
-@final
 class AshB(_Shaping):
     """Activation shaping, variant B: prune and binarise.
 
@@ -107,7 +105,6 @@ class AshB(_Shaping):
         return np.where(mask, features.sum(axis=1, keepdims=True) / kept, 0.0)
 
 
-@final
 @dataclass(eq=False, repr=False, kw_only=True)
 class AshS(_Shaping):
     """Activation shaping, variant S: prune and scale.
@@ -142,7 +139,6 @@ class AshS(_Shaping):
         return np.where(mask, features, 0.0) * np.exp(sum_ratio(features, mask, kept))[:, None]
 
 
-@final
 @dataclass(eq=False, repr=False, kw_only=True)
 class Scale(_Shaping):
     """Activation scaling without pruning.
@@ -177,7 +173,6 @@ class Scale(_Shaping):
         return features * np.exp(sum_ratio(features, mask, kept))[:, None]
 
 
-@final
 @dataclass(eq=False, repr=False, kw_only=True)
 class ReAct(Score):
     """Energy of rectified features.
@@ -232,7 +227,6 @@ class ReAct(Score):
         return head_energy(features, self.weight_, self.bias_)
 
 
-@final
 @dataclass(eq=False, repr=False, kw_only=True)
 class DICE(Score):
     """Energy through a sparse last layer.

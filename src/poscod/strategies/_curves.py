@@ -9,8 +9,6 @@ result, and says so in ``Curve.kind``.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,11 +17,11 @@ from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
 from poscod._validation import Floats, check_choice, check_number, check_vector
-from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
+from poscod.exceptions import InvalidInputError, UndefinedMetricWarning, warn_caller
 from poscod.metrics import Counts, rank, required
 from poscod.strategies._family import STRATEGIES, Pair, Setting, Strategy
 
-_BLOCK = 16  # settings per task: long enough to hide the hand-over, short enough to keep all cores busy to the end
+_BATCH = 16  # settings per task: long enough to hide the hand-over, short enough to keep all cores busy to the end
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +127,9 @@ def plugin_curve(
     reference = sample.id_.s2 if s2_reference is None else check_vector(s2_reference, "s2_reference")
     settings = tuple(sample.family.plugin(reference, alpha, float(t)) for t in targets)
     result = _Points(targets, alpha)
-    for setting, of in _groups(settings):  # a strategy whose setting does not depend on t is sorted once
+    # A strategy whose setting does not depend on t is sorted once.
+    for setting in {tuple(setting.items()): setting for setting in settings}.values():
+        of = np.flatnonzero([other == setting for other in settings])
         counts = sample.counts(setting)
         result.take(of, counts, _first_reaching(counts, required(1.0, targets[of])))
     on_measured = sample.family.needs_reference and s2_reference is None
@@ -264,12 +264,11 @@ class _Points:
         some = (index >= 0) & (tpr > 0)
         nonzero = self.targets[of] > 0
         if (nonzero & ~some).any():
-            warnings.warn(
+            message = (
                 f"At {int((nonzero & ~some).sum())} required TPRs the rule tuned elsewhere accepts no measured ID row: the risk "
-                "there is undefined and set to NaN.",
-                UndefinedMetricWarning,
-                stacklevel=3,
+                "there is undefined and set to NaN."
             )
+            warn_caller(UndefinedMetricWarning(message))
         self.risk[of] = np.where(nonzero, np.where(some, risk, np.nan), 0.0)
         self.tpr[of] = np.where(nonzero & some, tpr, 0.0)
         self.threshold[of] = np.where(nonzero, counts.threshold[index] if thresholds is None else thresholds, np.nan)
@@ -290,14 +289,9 @@ def _sweep(
         stretches = np.array([np.minimum.reduceat(counts.scod_risk(alpha), starts) for alpha in alphas])
         return np.minimum.accumulate(stretches[:, ::-1], axis=1)[:, ::-1]
 
-    def block(start: int) -> tuple[Floats, Indices]:
-        risk = np.array([minima(setting) for setting in settings[start : start + _BLOCK]])
-        return risk.min(axis=0), risk.argmin(axis=0) + start
-
-    blocks = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(block)(s) for s in range(0, len(settings), _BLOCK))
-    risks, indices = (np.array(part) for part in zip(*blocks, strict=True))
-    best = risks.argmin(axis=0)[None]
-    return np.take_along_axis(risks, best, axis=0)[0], np.take_along_axis(indices, best, axis=0)[0]
+    tasks = Parallel(n_jobs=n_jobs, prefer="threads", batch_size=_BATCH)
+    risk = np.array(tasks(delayed(minima)(setting) for setting in settings))
+    return risk.min(axis=0), risk.argmin(axis=0)
 
 
 def _first_reaching(counts: Counts, floors: Floats) -> Indices:
@@ -308,13 +302,6 @@ def _first_reaching(counts: Counts, floors: Floats) -> Indices:
 def _floors(targets: Floats, grid: str) -> Floats:
     # The reference compares with np.linspace(0, 1, 101), of which some values exceed their decimals by one rounding.
     return targets if grid == "reference" else np.asarray(required(1.0, targets))
-
-
-def _groups(settings: tuple[Setting, ...]) -> Iterator[tuple[Setting, Indices]]:
-    """Group the targets that share a setting."""
-    keys = [tuple(sorted(setting.items())) for setting in settings]
-    for key in dict.fromkeys(keys):
-        yield dict(key), np.array([i for i, other in enumerate(keys) if other == key], dtype=np.intp)
 
 
 def _sample(strategy: str, s1_id: Any, s2_id: Any, loss_id: Any, s1_ood: Any, s2_ood: Any) -> _Sample:

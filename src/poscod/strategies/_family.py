@@ -79,14 +79,6 @@ def _reference_angles(_: Floats) -> list[Setting]:
     return _angles(np.append(np.linspace(0.0, np.pi / 2, 1600), np.pi / 2))
 
 
-def _log_first(pair: Pair) -> Pair:
-    return Pair(log_of_first(pair.s1), pair.s2)
-
-
-def _sirc(pair: Pair, a: float, b: float) -> Floats:
-    return sirc_of(pair.s1, pair.s2, a, b)
-
-
 def _sirc_heuristic(s2_id: Floats, _alpha: float, _tpr: float) -> Setting:
     a, b = sirc_parameters(s2_id)
     return {"a": a, "b": b}
@@ -101,10 +93,6 @@ def _sirc_grid(s2_id: Floats, with_heuristic: bool) -> list[Setting]:
     return [{"a": float(x), "b": float(y)} for x in locations for y in slopes]
 
 
-def _no_parameters(*_: Any) -> list[Setting]:
-    return [{}]
-
-
 STRATEGIES: dict[str, Strategy] = {
     "linear": Strategy(
         prepare=lambda pair: pair,
@@ -116,11 +104,11 @@ STRATEGIES: dict[str, Strategy] = {
         prepare=lambda pair: Pair(product(*pair), pair.s2),
         combine=lambda pair: pair.s1,
         plugin=lambda *_: {},
-        grids={"paper": _no_parameters, "reference": _no_parameters},
+        grids=dict.fromkeys(("paper", "reference"), lambda _: [{}]),
     ),
     "sirc": Strategy(
-        prepare=_log_first,
-        combine=_sirc,
+        prepare=lambda pair: Pair(log_of_first(pair.s1), pair.s2),
+        combine=lambda pair, a, b: sirc_of(pair.s1, pair.s2, a, b),
         plugin=_sirc_heuristic,
         grids={"paper": lambda s2: _sirc_grid(s2, True), "reference": lambda s2: _sirc_grid(s2, False)},
         needs_reference=True,
@@ -153,15 +141,13 @@ def linear(s1: Any, s2: Any, beta: float) -> Floats:
     """
     s1, s2 = _check_pair(s1, s2)
     beta = check_number(beta, "beta", 0.0, float("inf"))
-    if beta == 0.0:
-        return s1.copy()  # 0 * inf is no number, but an ignored score adds nothing
     if beta == float("inf"):
         return s2.copy()
-    if np.any(np.isinf(s1) & np.isinf(s2) & (s1 != s2)):
+    if beta > 0.0 and np.any(np.isinf(s1) & np.isinf(s2) & (s1 != s2)):
         raise InvalidInputError(
             "s1 and s2 must not be infinite with opposite signs in one row: their sum is no number."
         )
-    return s1 + beta * s2
+    return _weighted_sum(Pair(s1, s2), 1.0, beta)
 
 
 def product(s1: Any, s2: Any) -> Floats:
@@ -276,6 +262,6 @@ def sirc_parameters(s2_id: Any) -> tuple[float, float]:
     return float(-s2.mean() - 3.0 * sd), 1.0 / sd
 
 
-def _check_pair(s1: Any, s2: Any, names: tuple[str, str] = ("s1", "s2")) -> tuple[Floats, Floats]:
-    s1 = check_vector(s1, names[0])
-    return s1, check_vector(s2, names[1], n=len(s1), like=names[0])
+def _check_pair(s1: Any, s2: Any) -> tuple[Floats, Floats]:
+    s1 = check_vector(s1, "s1")
+    return s1, check_vector(s2, "s2", n=len(s1), like="s1")
