@@ -74,18 +74,18 @@ def test_mapping_is_complete():
     assert set(NOT_ORIENTED) <= set(SCORES)
     for name, score in SCORES.items():
         assert score.name == name
-        assert issubclass(score, Score)
+        assert issubclass(score.kind, Score)
         assert score.needs
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_are_keyword_only_and_only_assigned(name):
-    signature = inspect.signature(SCORES[name])
+    signature = inspect.signature(SCORES[name].kind)
     assert all(p.kind is p.KEYWORD_ONLY for p in signature.parameters.values())
     assert SCORES[name]().get_params() == {key: p.default for key, p in signature.parameters.items()}
-    assert SCORES[name].__doc__ is not None
+    assert SCORES[name].kind.__doc__ is not None
     for section in ("Notes", "References", "Examples", "s(x) ="):
-        assert section in SCORES[name].__doc__
+        assert section in SCORES[name].kind.__doc__
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -307,7 +307,7 @@ def test_every_score_is_in_the_docs_table():
         assert fit == (f"yes: {expected}" if expected else "no")
         assert defaults == (", ".join(f"{key}={value!r}" for key, value in score().get_params().items()) or "none")
         # The short citation is that of the reference in the docstring.
-        references = score.__doc__.split("References")[1]
+        references = score.kind.__doc__.split("References")[1]
         surname, year = re.match(r"(\w+)", citation).group(), re.search(r"(?:19|20)\d\d|\d{4}\.\d{5}", citation).group()
         assert f"{surname}," in references or f"{surname} et al." in references, name
         assert year in references, name

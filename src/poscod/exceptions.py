@@ -118,9 +118,9 @@ class PoscodWarning(Told, UserWarning):
     """
 
 
-def warn_caller(warning: PoscodWarning | str, category: type[PoscodWarning] = PoscodWarning) -> None:
+def warn_caller(warning: Warning) -> None:
     """Warn at the line outside the package that led here, however deep the check lies."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "poscod":
         frame, level = frame.f_back, level + 1
-    warnings.warn(category(warning) if isinstance(warning, str) else warning, stacklevel=level)
+    warnings.warn(warning, stacklevel=level)

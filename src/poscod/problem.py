@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poscod._validation import Floats, check_choice, check_count, check_labels, check_matrix, check_number
+from poscod._validation import Floats, check_choice, check_count, check_labels, check_matrix, check_number, refusal
 from poscod.exceptions import InvalidInputError
 
 __all__ = [
@@ -167,9 +167,9 @@ class Problem:
             ranking: Any = changes.get("ranking", getattr(self, "ranking", None))
             changes = {**{n: v for n, v in changes.items() if n in own}, "ranking": ranking.replace(**unknown)}
         elif unknown:
-            raise InvalidInputError(
-                "{parameter} is not a part of {kind} ({words}): choose another problem with {with_rule}, e.g. ScodProblem.",
-                parameter=next(iter(unknown)),
+            raise refusal(
+                next(iter(unknown)),
+                "is not a part of {kind} ({words}): choose another problem with {with_rule}, e.g. ScodProblem.",
                 kind=type(self).__name__,
                 words=self.words,
             )
@@ -188,10 +188,8 @@ class Problem:
                 object.__setattr__(self, name, check_number(vars(self)[name], name, low, high, closed=closed))
         ranking = vars(self).get("ranking")
         if ranking is not None and (not isinstance(ranking, Problem) or isinstance(ranking, RankedProblem)):
-            raise InvalidInputError(
-                "{parameter} must be a problem with a slope of its own, e.g. ScodProblem(), got {got!r}.",
-                parameter="ranking",
-                got=ranking,
+            raise refusal(
+                "ranking", "must be a problem with a slope of its own, e.g. ScodProblem(), got {got!r}.", got=ranking
             )
         if isinstance(self.loss, str):
             check_choice(self.loss, "loss", LOSSES)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from poscod.exceptions import InvalidInputError
-from poscod.selector import accept, accept_probability, tpr_threshold
+from poscod.selector import accept_probability, tpr_threshold
 from strategies_for_hypothesis import scores
 
 
@@ -48,15 +48,15 @@ def test_ties_are_accepted_at_the_stated_rate():
     score = np.repeat([0.0, 1.0, 2.0], [2000, 6000, 2000])
     result = tpr_threshold(score, 0.5)
     assert result.tau == pytest.approx(0.5)
-    taken = accept(score, result.threshold, result.tau, random_state=0)
-    assert taken[:2000].all()
+    taken = accept_probability(score, result.threshold, result.tau)
+    assert (taken[:2000] == 1.0).all()
     assert not taken[8000:].any()
-    assert taken.mean() == pytest.approx(0.5, abs=3 * np.sqrt(0.25 * 6000) / 10_000)
+    assert taken.mean() == pytest.approx(0.5)
 
 
 def test_deterministic_by_default():
-    assert accept([0.1, 0.2, 0.2, 0.3], 0.2).tolist() == [True, True, True, False]
-    assert accept([0.1, 0.2], 0.2, tau=0.0).tolist() == [True, False]
+    assert accept_probability([0.1, 0.2, 0.2, 0.3], 0.2).tolist() == [1.0, 1.0, 1.0, 0.0]
+    assert accept_probability([0.1, 0.2], 0.2, tau=0.0).tolist() == [1.0, 0.0]
 
 
 def test_full_tpr_keeps_the_smallest_mass():
@@ -96,8 +96,11 @@ def test_weights_of_many_rows_lose_none():
         (lambda: tpr_threshold([np.nan], 0.5), "NaN"),
         (lambda: tpr_threshold([1.0], 0.5, weight=[0.0]), "positive"),
         (lambda: accept_probability([1.0], 0.5, tau=2.0), "tau must be"),
-        (lambda: accept([0.1, 0.2, 0.3], tpr_threshold([0.1, 0.2, 0.3], 0.6)), "threshold must be a number"),
-        (lambda: accept([0.1], float("nan")), "threshold must be a number"),
+        (
+            lambda: accept_probability([0.1, 0.2, 0.3], tpr_threshold([0.1, 0.2, 0.3], 0.6)),
+            "threshold must be a number",
+        ),
+        (lambda: accept_probability([0.1], float("nan")), "threshold must be a number"),
     ],
 )
 def test_bad_input_is_refused(call, message):

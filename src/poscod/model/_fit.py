@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state, column_or_1d, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
-from poscod._validation import Floats, check_labels, check_weight
+from poscod._validation import Floats, check_labels, check_weight, refusal
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.model._plan import Indices, Step, make_plan
@@ -172,9 +172,9 @@ def fit_on(model: Any, engine: Engine, y: Any, sample_weight: Any) -> Any:
     """Fit a POSCOD on the rows that an engine looks at, and return it."""
     problem, calibration = model._asked(), model._held_out()
     if not (engine.folds or isinstance(calibration, float)):
-        raise InvalidInputError(
-            "{parameter} must be a share of the rows here, got {got} folds: rows are plenty, hold some out.",
-            parameter="calibration",
+        raise refusal(
+            "calibration",
+            "must be a share of the rows here, got {got} folds: rows are plenty, hold some out.",
             got=calibration,
         )
     network = isinstance(engine.like, Activations)
@@ -185,9 +185,7 @@ def fit_on(model: Any, engine: Engine, y: Any, sample_weight: Any) -> Any:
         (np.arange(engine.like.n_classes), rows.codes) if network else np.unique(rows.y, return_inverse=True)
     )
     if len(classes) < 2:
-        raise InvalidInputError(
-            "{parameter} must hold at least two classes, got one class: {got}.", parameter="y", got=classes.tolist()
-        )
+        raise refusal("y", "must hold at least two classes, got one class: {got}.", got=classes.tolist())
     rows = rows._replace(codes=codes)
     problem.loss_matrix(len(classes))
     n_unlabeled = engine.split_off(marked)
@@ -210,7 +208,7 @@ def fit_on(model: Any, engine: Engine, y: Any, sample_weight: Any) -> Any:
         model.random_state,
     )
     model.classes_, model.scorer_, model.calibration_ = classes, scorer, found
-    model.schema_ = Schema.of(engine.like, classes)
+    model.schema_ = Schema.of(engine.like)
     model.rule_ = model._solve(problem)
     return model
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
+from poscod._validation import refusal
 from poscod.exceptions import InvalidInputError
 
 Indices = NDArray[np.intp]
@@ -89,11 +90,8 @@ def _shares(codes: NDArray[np.int64], held: float, rng: np.random.RandomState) -
 def _folds(codes: NDArray[np.int64], k: int, rng: np.random.RandomState) -> NDArray[np.int64]:
     least = int(np.bincount(codes)[np.unique(codes)].min())
     if least < k:
-        raise InvalidInputError(
-            "{parameter} = {k} folds need at least {k} rows of every class, got {got} of the rarest.",
-            parameter="calibration",
-            k=k,
-            got=least,
+        raise refusal(
+            "calibration", "= {k} folds need at least {k} rows of every class, got {got} of the rarest.", k=k, got=least
         )
     fold = np.empty(len(codes), dtype=np.int64)
     splitter = StratifiedKFold(k, shuffle=True, random_state=rng.randint(2**31 - 1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from poscod._validation import Floats, check_choice, check_count, check_number, check_weight
+from poscod._validation import Floats, check_choice, check_count, check_number, check_weight, refusal
 from poscod.activations import Activations
 from poscod.decision import Decisions, Scored
 from poscod.exceptions import InvalidInputError
@@ -377,9 +377,9 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "rule_")
         own = self.schema_
         if (schema.kind, schema.n_features, schema.n_logits) != (own.kind, own.n_features, own.n_logits):
-            raise InvalidInputError(
-                "{parameter} must describe rows like those given to fit ({allowed}), got {got}.",
-                parameter="schema",
+            raise refusal(
+                "schema",
+                "must describe rows like those given to fit ({allowed}), got {got}.",
                 allowed=own.words,
                 got=schema.words,
             )
@@ -404,9 +404,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         evaluation : Evaluation
             TPR, FPR, selective risk and SCOD risk with intervals.
         """
-        measured = measure_own(read_sample(self, X_id, y_id, X_ood, None, level=level)).with_ood
-        assert measured is not None
-        return measured
+        return cast(Evaluation, measure_own(read_sample(self, X_id, y_id, X_ood, None, level=level)).with_ood)
 
     def evaluate_unlabeled(
         self,
@@ -437,9 +435,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             TPR and selective risk from the labelled rows; FPR through ``accepted = (1 - pi) TPR + pi FPR``, with the
             uncertainty of pi; SCOD risk from both. Where pi is too small to say anything, FPR says so.
         """
-        measured = measure_own(read_sample(self, X_id, y_id, None, X_unlabeled, pi=pi, level=level)).without
-        assert measured is not None
-        return measured
+        sample = read_sample(self, X_id, y_id, None, X_unlabeled, pi=pi, level=level)
+        return cast(UnlabeledEvaluation, measure_own(sample).without)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus a bound of the SCOD risk, label-free: y marks unlabeled rows with -1.
@@ -560,9 +557,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return ScodProblem(*short)
         defaults = ScodProblem()
         if not isinstance(self.problem, Problem):
-            raise InvalidInputError(
-                "{parameter} must be a problem of poscod.problem, got {got!r}.", parameter="problem", got=self.problem
-            )
+            raise refusal("problem", "must be a problem of poscod.problem, got {got!r}.", got=self.problem)
         if ScodProblem(*short) != defaults:
             raise InvalidInputError("problem excludes alpha, tpr_min and loss: put them into the problem.")
         return self.problem

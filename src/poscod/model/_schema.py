@@ -72,22 +72,19 @@ class Schema:
     frame: bool = False
 
     @classmethod
-    def of(cls, X: Any, classes: NDArray[Any] | None = None) -> Schema:
+    def of(cls, X: Any) -> Schema:
         """Return the schema of rows given in Python.
 
         Parameters
         ----------
         X : rows of any kind
-        classes : ndarray of shape (K,), default=None
-            Labels of a network, in the order of its logits; its number of logits where None.
 
         Returns
         -------
         schema : Schema
         """
         if isinstance(X, Activations):
-            n_logits = X.n_classes if classes is None else len(classes)
-            return cls(n_features=0 if X.features is None else X.n_features, n_logits=n_logits, table=X.table)
+            return cls(n_features=0 if X.features is None else X.n_features, n_logits=X.n_classes, table=X.table)
         if hasattr(X, "columns"):
             names = tuple(str(name) for name in X.columns)
             return cls(names, n_features=len(names), frame=True)

@@ -9,7 +9,7 @@ from poscod.selector._calibration import Calibration
 from poscod.selector._guarantee import certified_tpr, fpr_bound, guaranteed_rank, guaranteed_threshold, rows_needed
 from poscod.selector._risk_control import RISK_CONTROL, risk_controlled_threshold, selective_risk_bound
 from poscod.selector._solve import Task, solve
-from poscod.selector._threshold import accept, accept_probability, tpr_rank, tpr_threshold
+from poscod.selector._threshold import accept_probability, tpr_rank, tpr_threshold
 from poscod.selector._unlabeled import (
     UnlabeledFPR,
     normal_quantile,

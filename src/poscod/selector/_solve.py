@@ -84,16 +84,8 @@ def solve(
         bound = Promise("selective_risk", problem.risk_max, 1.0 - problem.delta, rules, chosen_later)
         return Rule(problem, line.slope, line.threshold, bound, len(calibration))
     line = SOLVERS[type(problem)](problem, task)
-    promise = None
-    if problem.tpr_min is not None:
-        guaranteed = delta is not None
-        promise = Promise(
-            "tpr",
-            problem.tpr_min,
-            None if delta is None else 1.0 - delta,
-            rules if guaranteed else 1,
-            chosen_later and guaranteed,
-        )
+    confidence = None if delta is None else 1.0 - delta
+    promise = None if problem.tpr_min is None else Promise("tpr", problem.tpr_min, confidence, rules, chosen_later)
     return Rule(problem, line.slope, line.threshold, promise, len(calibration))
 
 

@@ -11,8 +11,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from poscod._validation import Floats, check_number, check_vector, check_weight
 from poscod.exceptions import InvalidInputError
@@ -121,34 +119,3 @@ def accept_probability(score: Any, threshold: float, tau: float = 1.0) -> Floats
     threshold = check_number(threshold, "threshold", -float("inf"), float("inf"))
     tau = check_number(tau, "tau", 0.0, 1.0)
     return np.where(score == threshold, tau, np.where(score < threshold, 1.0, 0.0))
-
-
-def accept(score: Any, threshold: float, tau: float = 1.0, *, random_state: Any = None) -> NDArray[np.bool_]:
-    """Decide which inputs are accepted.
-
-    Parameters
-    ----------
-    score : array-like of shape (n,)
-        Rejection scores.
-    threshold : float
-        lambda.
-    tau : float in [0, 1], default=1.0
-        Acceptance probability at a tie; with 0 or 1 no random number is drawn.
-    random_state : int, RandomState or None, default=None
-        Used for ties when 0 < tau < 1.
-
-    Returns
-    -------
-    accepted : ndarray of shape (n,), bool
-
-    Examples
-    --------
-    >>> accept([0.1, 0.2, 0.3], 0.2)
-    array([ True,  True, False])
-    """
-    probability = accept_probability(score, threshold, tau)
-    accepted = probability == 1.0
-    ties = (probability > 0.0) & ~accepted
-    if ties.any():
-        accepted[ties] = check_random_state(random_state).random_sample(int(ties.sum())) < tau
-    return accepted
