@@ -44,7 +44,7 @@ class Activations:
     logits : array-like of shape (n, K) or None
         Output of the last layer, before softmax.
     labels : array-like of shape (n,), default=None
-        True class indices; -1 marks an OOD or unlabelled row.
+        True class indices; -1 marks an OOD or unlabeled row.
     weight : array-like of shape (K, d), default=None
         Weight of the last layer.
     bias : array-like of shape (K,), default=None
@@ -304,7 +304,7 @@ def check_label_column(labels: Any, n: int, n_classes: int | None, *, start: int
     if len(bad):
         classes = "" if n_classes is None else f" 0, ..., {n_classes - 1}"
         raise InvalidInputError(
-            f"labels must be class indices{classes}, or -1 for OOD and unlabelled rows, got {column[bad[0]]:g} at row {start + bad[0]}."
+            f"labels must be class indices{classes}, or -1 for OOD and unlabeled rows, got {column[bad[0]]:g} at row {start + bad[0]}."
         )
     return column.astype(np.int64)
 

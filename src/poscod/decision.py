@@ -58,6 +58,7 @@ class Scored(NamedTuple):
         Returns
         -------
         scored : Scored
+            Inputs after scoring.
         """
         return Scored(*(column[rows] for column in self))
 
@@ -73,6 +74,7 @@ class Scored(NamedTuple):
         Returns
         -------
         scored : Scored
+            Inputs after scoring.
         """
         return parts[0] if len(parts) == 1 else cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
@@ -124,6 +126,7 @@ class Decisions:
         Parameters
         ----------
         reject_label : object, default=-1
+            What stands where an answer was rejected.
 
         Returns
         -------

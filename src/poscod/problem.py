@@ -301,6 +301,7 @@ class ScodProblem(Problem):
         Parameters
         ----------
         selective_risk, fpr : float or ndarray
+            The two rates that are weighed.
 
         Returns
         -------
@@ -325,6 +326,7 @@ class GeneralisedProblem(Problem):
     tpr_min : float in (0, 1], default=0.95
         Required share of ID inputs to be accepted.
     loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y.
 
     Notes
     -----
@@ -362,6 +364,7 @@ class CostProblem(Problem):
     pi : float in (0, 1), default=None
         OOD prior of the traffic the rule is for; None takes the fitted estimate.
     loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y.
 
     Notes
     -----
@@ -413,6 +416,7 @@ class BoundedProblem(Problem):
     fpr_max : float in [0, 1], default=0.1
         Largest allowed share of OOD inputs accepted.
     loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y.
 
     Notes
     -----
@@ -457,6 +461,7 @@ class PrecisionProblem(Problem):
     pi : float in (0, 1), default=None
         OOD prior of the traffic the rule is for; None takes the fitted estimate.
     loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y.
 
     Notes
     -----
@@ -506,6 +511,7 @@ class CoverageProblem(Problem):
     pi : float in (0, 1), default=None
         OOD prior of the traffic the rule is for; None takes the fitted estimate.
     loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y.
 
     Notes
     -----

@@ -138,6 +138,7 @@ class Rule:
         Parameters
         ----------
         scored : Scored
+            Inputs after scoring.
 
         Returns
         -------

@@ -37,7 +37,7 @@ def true_risk(model, problem, n=60_000):
     [(0.2, 0.9, "zero_one", 0.5), (0.7, 0.8, "zero_one", 3.0), (0.4, 0.85, DEAR, 0.7)],
 )
 def test_risk_converges_to_the_optimum(alpha, tpr_min, loss, share):
-    """Excess over the exact optimum at the TPR reached, mean of six fits; `share` is unlabelled rows per labelled one."""
+    """Excess over the exact optimum at the TPR reached, mean of six fits; `share` is unlabeled rows per labeled one."""
     problem = ScodProblem(alpha, tpr_min, loss)
     excess = {}
     for n in (240, 1200, 12_000):
@@ -146,9 +146,9 @@ def test_threshold_on_training_rows_would_miss(digits):
 def cifar(shared):
     folder = shared / "data" / "cifar10_resnet56"
 
-    def load(name, labelled):
+    def load(name, labeled):
         with np.load(folder / f"{name}.npz") as file:
-            return Activations(file["features"], file["logits"], file["labels"] if labelled else None)
+            return Activations(file["features"], file["logits"], file["labels"] if labeled else None)
 
     order = np.random.default_rng(1).permutation(10_000)
     return load("cifar10_test", True)[order], load("cifar10_train_20k", True), load("cifar100_test", False)[order]
@@ -159,9 +159,9 @@ def test_tpr_on_a_real_network_and_why_training_rows_are_not_allowed(cifar):
     rows = test[3000:5000]
     U = Activations(np.vstack([rows.features, ood[:1000].features]), np.vstack([rows.logits, ood[:1000].logits]))
     results = {}
-    for name, labelled in (("held out", test[:3000]), ("training rows", train[:3000])):
+    for name, labeled in (("held out", test[:3000]), ("training rows", train[:3000])):
         model = POSCOD(ratio=CorrectedSigmoid("paper", l2=1e-3), tpr_min=0.95, random_state=0).fit(
-            labelled, X_unlabeled=U
+            labeled, X_unlabeled=U
         )
         results[name] = model.evaluate(test[5000:], test[5000:].labels, ood[1000:])
     held, wrong = results["held out"], results["training rows"]

@@ -57,7 +57,7 @@ def test_onnx_network_over_a_folder(folder, capsys):
     code, out, _ = shell(capsys, *words, "--json")
     assert code == 0
     answer = json.loads(out)
-    assert (answer["rows"], answer["features"], answer["classes"], answer["labelled"]) == (6, 3, 3, 6)
+    assert (answer["rows"], answer["features"], answer["classes"], answer["labeled"]) == (6, 3, 3, 6)
     found = Activations.load(folder / "a.npz")
     assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert answer["accuracy"] == pytest.approx((found.logits.argmax(axis=1) == found.labels).mean())

@@ -60,7 +60,7 @@ def inputs(n, seed, shift=0.0):
 
 @pytest.fixture(scope="module")
 def rows():
-    """Labelled rows, traffic and new rows of a network."""
+    """Labeled rows, traffic and new rows of a network."""
     known = extract(network(), inputs(700, 1))
     rng = np.random.default_rng(2)
     labels = np.where(rng.random(700) < 0.1, rng.integers(0, 4, 700), known.logits.argmax(axis=1))

@@ -60,7 +60,7 @@ def test_images_of_another_data_set(network, shared):
 
 @pytest.fixture(scope="module")
 def rows(shared):
-    """Stored activations: labelled rows, a mixture of one third near OOD, and 10,000 new rows."""
+    """Stored activations: labeled rows, a mixture of one third near OOD, and 10,000 new rows."""
     known = Activations.load(shared / "data/cifar10_resnet56/cifar10_test.npz")
     with np.load(shared / "data/cifar10_resnet56/cifar100_test.npz") as file:
         other = Activations(file["features"], file["logits"])

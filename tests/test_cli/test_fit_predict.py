@@ -348,7 +348,7 @@ def test_old_names_of_options_are_taken_and_not_shown(shell, tables, tmp_path):
     answers = [shell(*monitor, word, f"{tables}/unlabeled.csv") for word in ("--unlabeled", "--unlabelled")]
     assert answers[0].out == answers[1].out != ""
     for command in ("fit", "evaluate", "report", "monitor"):
-        assert "labelled" not in shell(command, "--help").out
+        assert "labeled" not in shell(command, "--help").out
     assert "--id" not in shell("fit", "--help").out
 
 

@@ -557,7 +557,9 @@ def test_hostile_class_names_are_refused(core, tmp_path, name):
         state["state"]["ratio"] = {"class": name, "state": {}}
 
     before = set(sys.modules)
-    with pytest.raises(ModelFileError, match=r"bad\.poscod names the class '.*', which is no part of a poscod model"):
+    with pytest.raises(
+        ModelFileError, match=r"bad\.poscod names the class '.*', which is not a part of a poscod model"
+    ):
         load(with_state(core, tmp_path, inside))
     with pytest.raises(ModelFileError, match="names the class"):
         load(with_state(core, tmp_path, lambda s: s.update({"class": name}), manifest={"root": name}))
@@ -688,7 +690,7 @@ def test_newer_protocols_are_refused(core, tmp_path, protocol):
 
 @pytest.mark.parametrize("protocol", [None, "1", True, 0, -1, 1.5])
 def test_a_protocol_is_a_number(core, tmp_path, protocol):
-    with pytest.raises(ModelFileError, match="no number of a format"):
+    with pytest.raises(ModelFileError, match="not the number of a format"):
         load(rewrite(core, tmp_path / "x.poscod", manifest={"protocol": protocol}))
 
 

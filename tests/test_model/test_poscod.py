@@ -221,7 +221,7 @@ def test_label_free_evaluation_refuses_where_there_is_no_ood(model, data):
     assert np.isnan(free.risk.estimate)
 
 
-def test_minus_one_marks_unlabelled_rows(model, data):
+def test_minus_one_marks_unlabeled_rows(model, data):
     X, y, U, fresh, *_ = data
     marked = POSCOD(LogisticRegression(), FAST, alpha=0.3, tpr_min=0.9, random_state=0).fit(
         np.vstack([X, U]), np.append(y, np.full(len(U), -1))
@@ -373,7 +373,7 @@ def test_without_traffic_the_rule_is_the_conditional_risk(data):
 
 
 def test_grid_search_chooses_by_label_free_risk(data):
-    """A ratio shrunk to nothing has the same classifier and TPR; only the unlabelled rows tell it from a good one."""
+    """A ratio shrunk to nothing has the same classifier and TPR; only the unlabeled rows tell it from a good one."""
     X, y, U, *_ = data
     rows, marks = np.vstack([X, U]), np.append(y, np.full(len(U), -1))
     blind, good = (CorrectedSigmoid("paper", l2=l2, ood_prior=0.3) for l2 in (1e6, 1e-4))
@@ -512,7 +512,7 @@ def test_labels_not_seen_at_fit_are_refused(model, data):
     ],
     ids=["array", "list", "frame", "sparse", "network"],
 )
-def test_labelled_rows_given_as_traffic_are_refused(data, kind):
+def test_labeled_rows_given_as_traffic_are_refused(data, kind):
     X, y = data[0][:90], data[1][:90]
     model = POSCOD(ratio=FAST, random_state=0) if kind is not sparse.csr_matrix else POSCOD(LogisticRegression(), FAST)
     for traffic in (kind(X), kind(X.copy())):

@@ -12,7 +12,7 @@ from poscod.problem import CostProblem
 
 # Accepting costs at most 1 and rejecting costs 1: it answers everywhere, as the checks expect of a classifier.
 ALWAYS = CostProblem(reject_id=1.0, accept_ood=1.0)
-_SPLIT = "labelled rows are split at random into uses, so a weight of zero is not the same as leaving a row out"
+_SPLIT = "labeled rows are split at random into uses, so a weight of zero is not the same as leaving a row out"
 _MARKS = "it uses -1 as a label, and -1 marks unlabeled rows here (contract)"
 _ABSTAINS = "predict says -1 where it abstains, which is not the class of the largest probability"
 

@@ -261,7 +261,7 @@ def test_pictures_have_words_and_numbers(page, tmp_path, summary):
     silent = page.evaluate(
         """() => [...document.querySelectorAll("svg, canvas")].filter((n) => {
           if (n.getAttribute("aria-hidden") === "true") return false;
-          const ids = (n.getAttribute("aria-labelledby") || "").split(" ").filter(Boolean);
+          const ids = (n.getAttribute("aria-labeledby") || "").split(" ").filter(Boolean);
           const label = n.getAttribute("aria-label") || ids.map((id) => document.getElementById(id).textContent).join(" ");
           return n.getAttribute("role") !== "img" || label.length < 20;
         }).length"""

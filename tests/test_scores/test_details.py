@@ -198,7 +198,7 @@ def test_without_labels_predicted_classes_are_used(name):
 
 
 @pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "she"])
-def test_unlabeled_rows_among_labelled_ones_are_refused(name):
+def test_unlabeled_rows_among_labeled_ones_are_refused(name):
     act = head_world()
     labels = np.array(act.labels)
     labels[7] = -1

@@ -131,7 +131,7 @@ def test_refusals_are_sentences():
 
 
 @given(arrays=samples(), alpha=st.sampled_from([0.0, 0.3, 0.8, 1.0]))
-def test_curve_is_the_labelled_one_when_the_mixture_holds_the_same_rows(arrays, alpha):
+def test_curve_is_the_labeled_one_when_the_mixture_holds_the_same_rows(arrays, alpha):
     """ID sample + OOD sample as the mixture: then A = (1 - pi) T + pi F holds exactly at every threshold."""
     score_id, loss_id, score_ood = arrays
     pi = len(score_ood) / (len(score_id) + len(score_ood))
@@ -192,7 +192,7 @@ def test_curve_without_ood_share_refuses_everywhere():
 
 
 @given(arrays=samples(max_rows=30), alpha=st.sampled_from([0.0, 0.25, 1.0]))
-def test_area_is_the_labelled_one_when_the_mixture_holds_the_same_rows(arrays, alpha):
+def test_area_is_the_labeled_one_when_the_mixture_holds_the_same_rows(arrays, alpha):
     score_id, loss_id, score_ood = arrays
     pi = len(score_ood) / (len(score_id) + len(score_ood))
     mixture = np.append(score_id, score_ood)

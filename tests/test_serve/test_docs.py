@@ -29,7 +29,7 @@ def test_curl_lines(serve, tmp_path):
     model = POSCOD(
         GaussianNB(var_smoothing=1e-2), CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.35), tpr_min=0.9, random_state=0
     )
-    model.fit(digits.labelled, digits.y_labelled, X_unlabeled=digits.traffic)
+    model.fit(digits.labeled, digits.y_labeled, X_unlabeled=digits.traffic)
     model.with_schema(Schema(tuple(names), n_features=64)).save(tmp_path / "model.poscod")
     (tmp_path / "demo-output").mkdir()
     table = [names, *digits.log[:100].astype(str).tolist()]

@@ -2,7 +2,7 @@
 """Images from folders, lists and arrays, ready for a network; neither torch nor onnx is needed.
 
 Convention: an image leaves as float32 (3, height, width): scaled to [0, 1], minus the mean, divided by the standard deviation of each channel.
-A label is a class index; -1 is an OOD or unlabelled image.
+A label is a class index; -1 is an OOD or unlabeled image.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Images:
     items : sequence of path or ndarray of shape (n, height, width, 3), uint8
         Files, or the pixels themselves.
     labels : ndarray of shape (n,) or None, default=None
-        Class indices; -1 is an OOD or unlabelled image.
+        Class indices; -1 is an OOD or unlabeled image.
     resize : int or None, default=None
         Length of the shorter side after resizing (bilinear).
     crop : int or None, default=None

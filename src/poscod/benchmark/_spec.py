@@ -86,7 +86,7 @@ class BenchmarkSpec:
     alphas : tuple of float, default=(0.1, 0.25, 0.5, 0.75, 0.9)
         Relative costs.
     n_id, n_mixture : int, default=3000
-        Labelled ID rows and mixture rows to learn from, at most.
+        Labeled ID rows and mixture rows to learn from, at most.
     n_test : int, default=2000
         Rows of each kind to measure on, at most.
     id_train_share : float, default=0.6

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
         },
         f"A classifier knows the digits 0 to 5 (right on {percent(accuracy)} of fresh ones) and is sent all ten.",
         "It has never seen a 6, 7, 8 or 9, and answers them all the same, often with confidence.",
-        f"What it has: {len(digits.labelled)} labeled digits, and a log of {len(digits.traffic)} inputs without labels.",
+        f"What it has: {len(digits.labeled)} labeled digits, and a log of {len(digits.traffic)} inputs without labels.",
         f"Share of unknown digits that it estimates from the log: {ranged(prior, '90 % interval')}; the truth is {percent(truth)}.",
         f"Asked: accept {100 * TPR_MIN:g} % of known digits; unknown digits accepted and wrong answers weigh the same, as shares (alpha = "
         f"{ALPHA:g}).",
@@ -92,7 +92,7 @@ def fit_digits(digits: OpenDigits) -> POSCOD:
     """Fit the model of the demo: a fifth of the labeled rows trains the classifier, so that it makes mistakes worth rejecting."""
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     model = POSCOD(classifier, alpha=ALPHA, tpr_min=TPR_MIN, calibration=0.8, random_state=0)
-    model.fit(digits.labelled, digits.y_labelled, X_unlabeled=digits.traffic)
+    model.fit(digits.labeled, digits.y_labeled, X_unlabeled=digits.traffic)
     return model.with_schema(Schema(COLUMNS, target="digit", n_features=len(COLUMNS)))
 
 
@@ -111,7 +111,7 @@ def write_files(folder: Path, model: POSCOD, digits: OpenDigits) -> list[Path]:
     model.save(folder / "model.poscod")
     new = np.concatenate([digits.test[:50], digits.ood[:50]])
     tables: dict[str, tuple[NDArray[Any], NDArray[Any] | None]] = {
-        "labeled.csv": (digits.labelled, digits.y_labelled),
+        "labeled.csv": (digits.labeled, digits.y_labeled),
         "unlabeled.csv": (digits.traffic, None),
         "test.csv": (digits.test, digits.y_test),
         "ood.csv": (digits.ood, None),

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
         "rows": len(found),
         "features": found.n_features,
         "classes": found.n_classes,
-        "labelled": 0,
+        "labeled": 0,
         "accuracy": None,
         "output": str(args.output),
     }
@@ -107,8 +107,8 @@ def run(args: argparse.Namespace) -> None:
     known = np.zeros(0, dtype=bool) if found.labels is None else found.labels >= 0
     if known.any():
         right = float((found.logits[known].argmax(axis=1) == found.labels[known]).mean())
-        document |= {"labelled": int(known.sum()), "accuracy": right}
-        lines.append(f"The network is right on {percent(right)} of the {int(known.sum()):,} labelled rows.")
+        document |= {"labeled": int(known.sum()), "accuracy": right}
+        lines.append(f"The network is right on {percent(right)} of the {int(known.sum()):,} labeled rows.")
     console.answer(document, *lines, f"Written: {args.output}")
 
 

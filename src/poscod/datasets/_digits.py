@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poscod._validation import Floats
 
 _LAST_KNOWN = 5
-# Known digits: labelled, in the traffic, fresh with labels, in the fresh log. Unknown: in the traffic, in the fresh log, fresh.
+# Known digits: labeled, in the traffic, fresh with labels, in the fresh log. Unknown: in the traffic, in the fresh log, fresh.
 _KNOWN_SPLIT, _UNKNOWN_SPLIT = (600, 780, 980), (100, 200)
 
 
@@ -24,7 +24,7 @@ class OpenDigits(NamedTuple):
 
     Attributes
     ----------
-    labelled, y_labelled : ndarray of shape (600, 64) and (600,)
+    labeled, y_labeled : ndarray of shape (600, 64) and (600,)
         Known digits with labels.
     traffic : ndarray of shape (280, 64)
         Inputs as they arrive: nobody says which digit is which.
@@ -38,8 +38,8 @@ class OpenDigits(NamedTuple):
         Fresh traffic, for measuring without labels.
     """
 
-    labelled: Floats
-    y_labelled: NDArray[np.int64]
+    labeled: Floats
+    y_labeled: NDArray[np.int64]
     traffic: Floats
     traffic_is_ood: NDArray[np.bool_]
     test: Floats
@@ -63,7 +63,7 @@ def load_open_digits(*, random_state: int = 0) -> OpenDigits:
     Examples
     --------
     >>> digits = load_open_digits()
-    >>> len(digits.labelled), len(digits.traffic), int(digits.traffic_is_ood.sum())
+    >>> len(digits.labeled), len(digits.traffic), int(digits.traffic_is_ood.sum())
     (600, 280, 100)
     >>> len(digits.test), len(digits.ood), len(digits.log)
     (200, 514, 203)
@@ -74,12 +74,12 @@ def load_open_digits(*, random_state: int = 0) -> OpenDigits:
     order = np.random.default_rng(random_state).permutation(len(X))
     X, y = X[order], y[order]
     known = y <= _LAST_KNOWN
-    labelled, seen, test, more = np.split(X[known], _KNOWN_SPLIT)
-    y_labelled, _, y_test, _ = np.split(y[known], _KNOWN_SPLIT)
+    labeled, seen, test, more = np.split(X[known], _KNOWN_SPLIT)
+    y_labeled, _, y_test, _ = np.split(y[known], _KNOWN_SPLIT)
     unseen, others, ood = np.split(X[~known], _UNKNOWN_SPLIT)
     return OpenDigits(
-        labelled,
-        y_labelled,
+        labeled,
+        y_labeled,
         np.concatenate([seen, unseen]),
         np.repeat([False, True], [len(seen), len(unseen)]),
         test,

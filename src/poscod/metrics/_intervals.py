@@ -166,6 +166,7 @@ def bootstrap(
     level : float in (0, 1), default=0.95
         Nominal coverage.
     random_state : int, RandomState or None, default=None
+        Seed of everything that is drawn.
     **params
         Parameters of the metric, e.g. alpha.
 
@@ -211,6 +212,7 @@ def compare(
     level : float in (0, 1), default=0.95
         Nominal coverage.
     random_state : int, RandomState or None, default=None
+        Seed of everything that is drawn.
     **params
         Parameters of the metric, e.g. alpha.
 

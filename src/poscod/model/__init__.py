@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The object: `POSCOD`, what it is made of (scorer, schema), how it is measured, and its file.
 
-`_plan` says which labelled row does what, `_fit` fits the parts, `_scorer` turns rows into r and log g, `_schema` knows what a row is, `_evaluate` and
+`_plan` says which labeled row does what, `_fit` fits the parts, `_scorer` turns rows into r and log g, `_schema` knows what a row is, `_evaluate` and
 `_rivals` measure rules on fresh rows, `_file` and `_codec` write and read models. Names below that are not in ``__all__`` are for the package itself.
 """
 

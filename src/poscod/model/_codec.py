@@ -118,7 +118,7 @@ class Encoder:
     def _own(self, value: Any, where: str) -> Any:
         name = class_name(type(value))
         if name not in registry():
-            raise InvalidInputError(f"{where} is a {name}, which is no part of a saved model: make it a dataclass.")
+            raise InvalidInputError(f"{where} is a {name}, which is not a part of a saved model: make it a dataclass.")
         state = dict(value._asdict() if hasattr(value, "_asdict") else vars(value))
         # scikit-learn's metadata requests point back at their owner: only what was asked for is written.
         requests = state.pop("_metadata_request", None)
@@ -188,7 +188,7 @@ class Decoder:
         cls = self._older.get(name) or registry().get(name)
         if cls is None:
             raise ModelFileError(
-                f"names the class '{node['class']}', which is no part of a poscod model: it is not read."
+                f"names the class '{node['class']}', which is not a part of a poscod model: it is not read."
             )
         state = {str(key): self.decode(value) for key, value in node["state"].items()}
         if issubclass(cls, tuple):
@@ -210,7 +210,7 @@ class Decoder:
             for method, asked in self.decode(node["routing"]).items():
                 if method not in SIMPLE_METHODS:
                     raise ModelFileError(
-                        f"has a metadata request for '{method}', which is no such method: it is damaged."
+                        f"has a metadata request for '{method}', which is not such a method: it is damaged."
                     )
                 for parameter, alias in asked.items():
                     getattr(requests, method).add_request(param=parameter, alias=alias)

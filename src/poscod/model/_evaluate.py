@@ -97,7 +97,7 @@ class Evaluation(NamedTuple):
 
 
 class UnlabeledEvaluation(NamedTuple):
-    """A rule on fresh labelled ID rows and unlabelled traffic.
+    """A rule on fresh labeled ID rows and unlabeled traffic.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class Sample:
     has_ratio : bool
         Whether a ratio was learned.
     groups : dict of str to Decisions
-        Decisions on labelled ID rows under "id" and, where there are such rows, on clean OOD rows under "ood" and on traffic under
+        Decisions on labeled ID rows under "id" and, where there are such rows, on clean OOD rows under "ood" and on traffic under
         "unlabeled".
     loss : ndarray of shape (n,)
         Loss of the answers on the ID rows.
@@ -198,7 +198,7 @@ def loss_values_of(rule: Rule, calibration: Calibration) -> Floats:
 
 
 def judge(model: Any, X: Any, y: Any) -> tuple[Decisions, Floats]:
-    """Decide on labelled rows and return the losses of the answers."""
+    """Decide on labeled rows and return the losses of the answers."""
     decisions = model.decide(X)
     y = np.asarray(y)
     if len(y) != len(decisions):

@@ -236,7 +236,7 @@ def _manifest(archive: zipfile.ZipFile, size: int) -> dict[str, Any]:
         raise ModelFileError(f"is not a poscod model: its manifest does not say format '{FORMAT}'.")
     protocol = manifest.get("protocol")
     if type(protocol) is not int or protocol < 1:
-        raise ModelFileError(f"has the protocol {protocol!r}, which is no number of a format: it is damaged.")
+        raise ModelFileError(f"has the protocol {protocol!r}, which is not the number of a format: it is damaged.")
     if protocol > PROTOCOL:
         raise ModelFileError(
             f"was written by a newer poscod (protocol {protocol}, this one reads up to {PROTOCOL}): upgrade poscod."

@@ -39,7 +39,7 @@ class NoUnlabeledDataWarning(PoscodWarning):
 
 
 class Labeled(NamedTuple):
-    """Labelled rows: where they are, their labels, class indices and weights."""
+    """Labeled rows: where they are, their labels, class indices and weights."""
 
     at: Indices
     y: NDArray[Any]
@@ -216,7 +216,7 @@ def fit_on(model: Any, engine: Engine, y: Any, sample_weight: Any) -> Any:
 def _read_labels(
     engine: Engine, y: Any, weight: Any, network: bool
 ) -> tuple[Labeled, Indices, tuple[Floats | None, Floats | None]]:
-    """Tell labelled from unlabeled rows; return also the weights of both."""
+    """Tell labeled from unlabeled rows; return also the weights of both."""
     y = column_or_1d(y, warn=True)
     if len(y) != len(engine):
         raise InvalidInputError(
@@ -304,7 +304,7 @@ def given_classifier(template: Any, like: Any, classes: NDArray[Any]) -> Any:
     if not np.array_equal(np.asarray(classifier.classes_), classes):
         raise InvalidInputError(
             f"The frozen classifier knows the classes {np.asarray(classifier.classes_).tolist()} and y holds "
-            f"{classes.tolist()}: give labelled rows of exactly its classes."
+            f"{classes.tolist()}: give labeled rows of exactly its classes."
         )
     return classifier
 
@@ -339,7 +339,7 @@ def ratio_weights(weight: Floats | None, traffic_weight: Floats | None) -> dict[
 
 
 def refuse_copy(X: Any, X_unlabeled: Any) -> None:
-    """Refuse traffic that is a copy of the labelled rows: nothing could be learned, and something was surely mixed up."""
+    """Refuse traffic that is a copy of the labeled rows: nothing could be learned, and something was surely mixed up."""
     if X_unlabeled is not None and same_rows(X, X_unlabeled):
         raise InvalidInputError(
             "{X_unlabeled} holds exactly the rows of {X}: the unlabeled rows must be traffic of their own.",

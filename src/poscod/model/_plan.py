@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which labelled row does what: train the classifier, calibrate r and fit g, set the threshold.
+"""Which labeled row does what: train the classifier, calibrate r and fit g, set the threshold.
 
-Convention: no row is scored by a part that was fitted on it. Positions count the labelled rows; the plan is the same wherever the rows lie.
+Convention: no row is scored by a part that was fitted on it. Positions count the labeled rows; the plan is the same wherever the rows lie.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The use of every labelled row.
+    """The use of every labeled row.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def _shares(codes: NDArray[np.int64], held: float, rng: np.random.RandomState) -
         )
     if len(learn) == 0 or len(score) == 0:
         raise InvalidInputError(
-            "{got} labelled rows are too few to hold out any for calibration: add rows or use folds ({parameter}).",
+            "{got} labeled rows are too few to hold out any for calibration: add rows or use folds ({parameter}).",
             parameter="calibration",
             got=len(codes),
         )

@@ -38,7 +38,7 @@ from poscod.selector import solve
 
 
 class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier with an optimal reject option, learned from labelled ID rows and unlabeled traffic.
+    """A classifier with an optimal reject option, learned from labeled ID rows and unlabeled traffic.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     delta : float in (0, 1), default=0.05
         Error probability of the guarantee.
     calibration : float in (0, 1) or int >= 2, default=0.5
-        A share: that part of the labelled rows is kept from the classifier; one half of it calibrates r and fits g, the other
-        sets the threshold. A number of folds: cross-fitting, where every labelled row is scored by a classifier and a ratio
+        A share: that part of the labeled rows is kept from the classifier; one half of it calibrates r and fits g, the other
+        sets the threshold. A number of folds: cross-fitting, where every labeled row is scored by a classifier and a ratio
         that have not seen it, and both are fitted once more on all rows; it uses rows better and guarantees nothing. With
         `Activations` or a frozen classifier no row trains the classifier, and all are split in halves (or folds).
     reject_label : object, default=-1
         What `predict` returns where it abstains.
     random_state : int, RandomState or None, default=None
-        Splits the labelled rows.
+        Splits the labeled rows.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    All labelled rows given with `Activations` or a frozen classifier must be rows the classifier was **not** trained on. A
+    All labeled rows given with `Activations` or a frozen classifier must be rows the classifier was **not** trained on. A
     network answers its own training rows far too confidently, and a threshold chosen there misses its TPR on fresh data.
 
     Examples
@@ -139,7 +139,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or Activations of n rows
-            Labelled rows; rows whose label is -1 are the unlabeled traffic.
+            Labeled rows; rows whose label is -1 are the unlabeled traffic.
         y : array-like of shape (n,), default=None
             Labels; None takes the labels of `Activations`.
         X_unlabeled : like X, default=None
@@ -170,6 +170,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
 
         Returns
         -------
@@ -185,6 +186,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
 
         Returns
         -------
@@ -198,6 +200,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
 
         Returns
         -------
@@ -211,6 +214,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
 
         Returns
         -------
@@ -225,6 +229,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
 
         Returns
         -------
@@ -238,6 +243,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
 
         Returns
         -------
@@ -251,6 +257,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
 
         Returns
         -------
@@ -265,6 +272,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
 
         Returns
         -------
@@ -388,14 +396,16 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return model
 
     def evaluate(self, X_id: Any, y_id: Any, X_ood: Any, *, level: float = 0.95) -> Evaluation:
-        """Measure the rule on fresh labelled ID rows and clean OOD rows.
+        """Measure the rule on fresh labeled ID rows and clean OOD rows.
 
         Parameters
         ----------
         X_id : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
         y_id : array-like of shape (n,)
             Labels of X_id.
         X_ood : like X_id
+            Clean OOD rows.
         level : float in (0, 1), default=0.95
             Coverage of each interval.
 
@@ -415,11 +425,12 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pi: float | None = None,
         level: float = 0.95,
     ) -> UnlabeledEvaluation:
-        """Measure the rule without any OOD label, on fresh labelled ID rows and fresh traffic.
+        """Measure the rule without any OOD label, on fresh labeled ID rows and fresh traffic.
 
         Parameters
         ----------
         X_id : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
         y_id : array-like of shape (n,)
             Labels of X_id.
         X_unlabeled : like X_id
@@ -432,7 +443,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         evaluation : UnlabeledEvaluation
-            TPR and selective risk from the labelled rows; FPR through ``accepted = (1 - pi) TPR + pi FPR``, with the
+            TPR and selective risk from the labeled rows; FPR through ``accepted = (1 - pi) TPR + pi FPR``, with the
             uncertainty of pi; SCOD risk from both. Where pi is too small to say anything, FPR says so.
         """
         sample = read_sample(self, X_id, y_id, None, X_unlabeled, pi=pi, level=level)
@@ -444,6 +455,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : like the rows given to `fit`
+            Inputs, of the kind given to `fit`.
         y : array-like of shape (n,)
             Labels; -1 marks unlabeled traffic.
         sample_weight : array-like of shape (n,), default=None
@@ -488,6 +500,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         path : str or path-like
+            File to read.
         trusted : sequence of str or type, default=()
             Types of other libraries to trust beyond the default list.
 

@@ -78,6 +78,7 @@ class Schema:
         Parameters
         ----------
         X : rows of any kind
+            Array, data frame, sparse matrix, texts or Activations.
 
         Returns
         -------
@@ -217,6 +218,7 @@ class Schema:
         Parameters
         ----------
         features : ndarray of shape (n, d) or None
+            Features of the rows, if there are any.
         logits : ndarray of shape (n, K)
             Logits, or probabilities where the schema says so.
         source : object, default="the table"
@@ -251,12 +253,14 @@ class Schema:
         Parameters
         ----------
         labels : ndarray of shape (n,)
+            Labels as people know them.
         source : object, default="the labels"
             Where they come from, for sentences.
 
         Returns
         -------
         labels : ndarray of shape (n,)
+            Labels as people know them.
         """
         if not self.classes:
             return labels
@@ -284,6 +288,7 @@ class Schema:
         Returns
         -------
         labels : ndarray of shape (n,)
+            Labels as people know them.
         """
         return np.asarray(self.classes)[codes] if self.classes else codes
 
@@ -303,6 +308,7 @@ class Schema:
         Parameters
         ----------
         document : mapping of str to object
+            What `to_dict` has returned.
 
         Returns
         -------

@@ -71,6 +71,7 @@ class Scorer:
         Parameters
         ----------
         X : rows like those given to fit
+            Inputs, of the kind given to fit.
 
         Returns
         -------
@@ -85,6 +86,7 @@ class Scorer:
         Parameters
         ----------
         X : rows like those given to fit
+            Inputs, of the kind given to fit.
 
         Returns
         -------
@@ -99,12 +101,14 @@ class Scorer:
         Parameters
         ----------
         X : rows like those given to fit
+            Inputs, of the kind given to fit.
         loss : str or array-like of shape (K, K)
             Loss that the answers minimise.
 
         Returns
         -------
         scored : Scored
+            Inputs after scoring.
         """
         return Scored.join([self._block(block, loss) for block in chunks(X)] or [self._block(X, loss)])
 

@@ -71,8 +71,11 @@ class NNPU(Ratio):
     l2 : float or None, default=None
         Penalty; None takes the one chosen for logistic regression of ID against mixture.
     n_folds : int, default=5
+        Folds of the cross-fitting.
     max_iter : int, default=300
+        Largest number of steps of the optimiser.
     random_state : int, default=0
+        Seed of everything that is drawn.
 
     Attributes
     ----------

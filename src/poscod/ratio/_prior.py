@@ -243,6 +243,7 @@ def rows_to_notice(pi: float, *, power: float = 0.8, delta: float = 0.05, tpr: f
     Returns
     -------
     n : int
+        Number of draws.
 
     Notes
     -----

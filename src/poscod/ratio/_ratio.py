@@ -121,6 +121,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n, d) or Activations
+            Inputs, of the kind given to `fit`.
 
         Returns
         -------
@@ -156,6 +157,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         level : float in (0, 1), default=0.95
+            Coverage.
 
         Returns
         -------

@@ -42,6 +42,7 @@ def bayes_decision(posterior: Any, loss: Any = "zero_one") -> BayesDecision:
     posterior : array-like of shape (n, K)
         p(y | x); rows sum to one.
     loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y.
 
     Returns
     -------
@@ -76,7 +77,9 @@ def bayes_decision_from_logits(logits: Any, loss: Any = "zero_one", *, temperatu
     Parameters
     ----------
     logits : array-like of shape (n, K)
+        Logits of the classifier.
     loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y.
     temperature : float > 0, default=1.0
         Divides the logits; see `TemperatureScaling`.
 
@@ -112,6 +115,7 @@ def expected_loss(posterior: Any, label: Any, loss: Any = "zero_one") -> Floats:
     label : array-like of shape (n,)
         Answers as class indices, from any classifier.
     loss : {"zero_one", "absolute"} or array-like of shape (K, K), default="zero_one"
+        Loss ``l[y, y']`` of answering y' when the truth is y.
 
     Returns
     -------

@@ -105,6 +105,7 @@ class TemperatureScaling(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         logits : array-like of shape (n, K)
+            Logits of the classifier.
 
         Returns
         -------

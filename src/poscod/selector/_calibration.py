@@ -69,6 +69,7 @@ class Calibration:
         Returns
         -------
         scored : Scored
+            Inputs after scoring.
         """
         return self._scored(self.logits, self.log_ratio, loss)
 
@@ -83,6 +84,7 @@ class Calibration:
         Returns
         -------
         scored : Scored
+            Inputs after scoring.
         """
         return self._scored(self.traffic_logits, self.traffic_log_ratio, loss)
 

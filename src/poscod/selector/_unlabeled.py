@@ -415,6 +415,7 @@ def unlabeled_ausrt(
     level : float in (0, 1), default=0.95
         Nominal coverage.
     random_state : int, RandomState or None, default=None
+        Seed of everything that is drawn.
 
     Returns
     -------

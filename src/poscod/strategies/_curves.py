@@ -155,6 +155,7 @@ def tuned_curve(
     Parameters
     ----------
     strategy : {"linear", "product", "sirc"}
+        How the two scores become one.
     s1_id, s2_id : array-like of shape (m,)
         Two uncertainties of the ID rows, e.g. conditional risk r and likelihood ratio g.
     loss_id : array-like of shape (m,)

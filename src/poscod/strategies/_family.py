@@ -145,7 +145,7 @@ def linear(s1: Any, s2: Any, beta: float) -> Floats:
         return s2.copy()
     if beta > 0.0 and np.any(np.isinf(s1) & np.isinf(s2) & (s1 != s2)):
         raise InvalidInputError(
-            "s1 and s2 must not be infinite with opposite signs in one row: their sum is no number."
+            "s1 and s2 must not be infinite with opposite signs in one row: their sum is not a number."
         )
     return _weighted_sum(Pair(s1, s2), 1.0, beta)
 

@@ -164,6 +164,7 @@ class FiniteWorld:
         Parameters
         ----------
         problem : ScodProblem
+            What is asked.
         classifier : array-like of shape (n,), default=None
             Class index answered at each point; None is the Bayes classifier.
 
@@ -224,6 +225,7 @@ class FiniteWorld:
         Parameters
         ----------
         problem : ScodProblem
+            What is asked.
         classifier : array-like of shape (n,), default=None
             Class index answered at each point; None is the Bayes classifier of the problem's loss, which is
             optimal together with the selector (Theorem 1). The selector is optimal for any classifier.

@@ -106,6 +106,7 @@ class GaussianWorld:
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Inputs.
 
         Returns
         -------
@@ -119,6 +120,7 @@ class GaussianWorld:
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Inputs.
 
         Returns
         -------
@@ -132,6 +134,7 @@ class GaussianWorld:
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Inputs.
 
         Returns
         -------
@@ -150,6 +153,7 @@ class GaussianWorld:
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Inputs.
 
         Returns
         -------
@@ -167,6 +171,7 @@ class GaussianWorld:
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Inputs.
         problem : ScodProblem
             Gives the loss.
         classifier : callable X -> class indices of shape (n,), default=None
@@ -186,7 +191,9 @@ class GaussianWorld:
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Inputs.
         problem : ScodProblem
+            What is asked.
         classifier : callable X -> class indices of shape (n,), default=None
             None is the Bayes classifier of the loss.
 
@@ -242,6 +249,7 @@ class GaussianWorld:
         Parameters
         ----------
         problem : ScodProblem
+            What is asked.
         classifier : callable X -> class indices of shape (n,), default=None
             None is the Bayes classifier of the loss.
         method : {"quadrature", "monte_carlo"}, default="quadrature"
@@ -279,7 +287,9 @@ class GaussianWorld:
         Parameters
         ----------
         n : int
+            Number of draws.
         random_state : int, RandomState or None, default=None
+            Seed of everything that is drawn.
 
         Returns
         -------
@@ -296,7 +306,9 @@ class GaussianWorld:
         Parameters
         ----------
         n : int
+            Number of draws.
         random_state : int, RandomState or None, default=None
+            Seed of everything that is drawn.
 
         Returns
         -------
@@ -310,9 +322,11 @@ class GaussianWorld:
         Parameters
         ----------
         n : int
+            Number of draws.
         pi : float in [0, 1]
             OOD prior.
         random_state : int, RandomState or None, default=None
+            Seed of everything that is drawn.
 
         Returns
         -------

@@ -86,6 +86,7 @@ def corrected_sigmoid(X: ArrayLike, theta: ArrayLike, a: float) -> Floats:
     Parameters
     ----------
     X : array-like of shape (n, d)
+        Inputs.
     theta : array-like of shape (d + 1,)
         Coefficients, the intercept last.
     a : float >= 0

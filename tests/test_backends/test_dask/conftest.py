@@ -68,7 +68,7 @@ def time_limit():
 
 @pytest.fixture(scope="session")
 def world():
-    """Labelled rows of three unequal classes, traffic with OOD rows, and rows to train a classifier on."""
+    """Labeled rows of three unequal classes, traffic with OOD rows, and rows to train a classifier on."""
 
     def draw(n, pi=0.0, dtype=np.float64, seed=0):
         rng = np.random.default_rng(seed)

@@ -35,7 +35,7 @@ NAMES = np.array(["cat", "dog", "owl"])
 def folder(tmp_path_factory, world):
     place = tmp_path_factory.mktemp("tables")
     tables = (
-        ("labelled", 300, 0.0, 1),
+        ("labeled", 300, 0.0, 1),
         ("traffic", 360, 0.3, 2),
         ("test", 310, 0.0, 3),
         ("ood", 200, 1.0, 4),
@@ -46,7 +46,7 @@ def folder(tmp_path_factory, world):
         frame = pd.DataFrame(X, columns=["f_0", "f_1", "f_2", "f_3"]).assign(key=[f"{name}-{i}" for i in range(n)])
         for k, label in enumerate(NAMES):
             frame[f"logit_{label}"] = 2.0 * X[:, k]
-        if name in ("labelled", "test"):
+        if name in ("labeled", "test"):
             frame["animal"] = NAMES[y]
         (place / name).mkdir()
         for index, start in enumerate(range(0, n, 120)):
@@ -71,12 +71,12 @@ def fitted(folder):
     target = folder / "model.poscod"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("poscod.cli._fit.open_cluster", lambda *_: nullcontext(Passes()))
-        assert main(["fit", f"{folder}/labelled", f"{folder}/traffic", *options, *words, "-o", str(target)]) == 0
+        assert main(["fit", f"{folder}/labeled", f"{folder}/traffic", *options, *words, "-o", str(target)]) == 0
     return target
 
 
 def test_fit_gives_the_model_of_rows_in_memory(folder, fitted):
-    known, traffic = (pd.read_parquet(folder / f"{name}.parquet") for name in ("labelled", "traffic"))
+    known, traffic = (pd.read_parquet(folder / f"{name}.parquet") for name in ("labeled", "traffic"))
     rows = [
         Activations(f.filter(like="f_").to_numpy(), f.filter(like="logit_").to_numpy(), table=True)
         for f in (known, traffic)
@@ -96,7 +96,7 @@ def test_a_ratio_is_the_same_estimator_on_both_engines(folder, engine, tmp_path,
     models = []
     for suffix, extra in ((".parquet", ["--ratio", "paper"]), ("", ["--ratio", "linear", *engine])):
         target = tmp_path / f"model{len(models)}.poscod"
-        files = [f"{folder}/labelled{suffix}", f"{folder}/traffic{suffix}"]
+        files = [f"{folder}/labeled{suffix}", f"{folder}/traffic{suffix}"]
         assert main(["fit", *files, *words, *extra, "-o", str(target)]) == 0, capsys.readouterr().err
         models.append(POSCOD.load(target))
     one, many = models
@@ -222,7 +222,7 @@ def test_bad_options_end_in_one_sentence(folder, fitted, capsys, words, sentence
 def test_what_cannot_be_done_is_said(folder, engine, capsys):
     fit = [
         "fit",
-        f"{folder}/labelled",
+        f"{folder}/labeled",
         f"{folder}/traffic",
         "--target",
         "animal",

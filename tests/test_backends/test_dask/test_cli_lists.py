@@ -52,7 +52,7 @@ def columns_of(X, y):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, world):
     place = tmp_path_factory.mktemp("lists")
-    for name, n, pi, seed in (("labelled", 300, 0.0, 1), ("traffic", 320, 0.3, 2), ("test", 200, 0.0, 3), ("ood", 180, 1.0, 4)):  # fmt: skip
+    for name, n, pi, seed in (("labeled", 300, 0.0, 1), ("traffic", 320, 0.3, 2), ("test", 200, 0.0, 3), ("ood", 180, 1.0, 4)):  # fmt: skip
         table = pa.table(columns_of(*world(n, pi=pi, seed=seed)))
         pq.write_table(table, place / f"{name}.parquet")
         (place / name).mkdir()
@@ -76,7 +76,7 @@ def test_lists_are_read_as_in_this_process(folder, engine, capsys, mode, tmp_pat
     models = []
     for name, suffix, extra in (("one", ".parquet", []), ("many", "", engine)):
         target = tmp_path / f"{name}.poscod"
-        files = [f"{folder}/labelled{suffix}", f"{folder}/traffic{suffix}"]
+        files = [f"{folder}/labeled{suffix}", f"{folder}/traffic{suffix}"]
         assert main(["fit", *files, *words, *extra, "-o", str(target)]) == 0, capsys.readouterr().err
         models.append(POSCOD.load(target))
     one, many = models
@@ -110,12 +110,12 @@ def test_lists_are_read_as_in_this_process(folder, engine, capsys, mode, tmp_pat
         (["--embedding", "ragged"], r"must hold lists of one length, got 1 numbers in row \d+ and 2 in row \d+"),
         (["--embedding", "late"], "has 3 features per row in 'late', and the model was fitted on 2|of one length, got 2 .* and 3 in row 221"),
         (["--embedding", "gap"], "must hold a list of numbers in every row, got none at row 151"),
-        (["--embedding", "age"], "--embedding must name a column of lists of numbers, and 'age' of .*/labelled holds number"),
-        (["--features", "key"], "column 'key' of .*/labelled must hold numbers, got text"),
+        (["--embedding", "age"], "--embedding must name a column of lists of numbers, and 'age' of .*/labeled holds number"),
+        (["--features", "key"], "column 'key' of .*/labeled must hold numbers, got text"),
     ],
 )  # fmt: skip
 def test_what_is_no_list_of_numbers_is_refused_in_a_sentence(folder, engine, capsys, words, sentence, tmp_path):
-    fit = ["fit", f"{folder}/labelled", f"{folder}/traffic", "--target", "label", "--logits", "logits", *words]
+    fit = ["fit", f"{folder}/labeled", f"{folder}/traffic", "--target", "label", "--logits", "logits", *words]
     assert main([*fit, "--ratio", "paper", *engine, "-o", str(tmp_path / "x.poscod")]) == 2
     assert re.search(sentence, capsys.readouterr().err)
 
@@ -125,7 +125,7 @@ def test_other_tables_are_refused_in_a_sentence(folder, engine, capsys, tmp_path
     words = ["--target", "label", *engine, "-o", str(tmp_path / "x.poscod")]
     assert main(["fit", str(tmp_path / "x.csv"), f"{folder}/traffic", *words]) == 2
     assert "--engine dask reads Parquet files and folders of them, got" in capsys.readouterr().err
-    empty = pq.read_table(folder / "labelled.parquet").slice(0, 0)
+    empty = pq.read_table(folder / "labeled.parquet").slice(0, 0)
     pq.write_table(empty, tmp_path / "none.parquet")
-    assert main(["fit", f"{folder}/labelled", str(tmp_path / "none.parquet"), "--logits", "logits", *words]) == 2
+    assert main(["fit", f"{folder}/labeled", str(tmp_path / "none.parquet"), "--logits", "logits", *words]) == 2
     assert "none.parquet must have at least one row, got none" in capsys.readouterr().err

@@ -50,7 +50,7 @@ SAMPLE_ROWS = 1_000_000
 def evaluate(
     model: POSCOD, X_id: Any, y_id: Any, X_ood: Any, *, level: float = 0.95, progress: Progress | None = None
 ) -> Evaluation:
-    """Measure a rule on fresh labelled ID rows and clean OOD rows, as `POSCOD.evaluate` does.
+    """Measure a rule on fresh labeled ID rows and clean OOD rows, as `POSCOD.evaluate` does.
 
     Parameters
     ----------

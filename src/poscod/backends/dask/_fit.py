@@ -59,7 +59,7 @@ def fit(
         What to fit. Its classifier is `FrozenEstimator` of a fitted one (None with DaskActivations), and its ratio
         ``CorrectedSigmoid(recipe="paper")``, unless `sample_rows` is given.
     X : dask Array of shape (n, d), dask DataFrame or DaskActivations
-        Labelled rows; rows whose label is -1 are the unlabeled traffic.
+        Labeled rows; rows whose label is -1 are the unlabeled traffic.
     y : dask Array of shape (n,), dask Series or array-like
         Labels, in the order of the rows. They are brought to this process.
     X_unlabeled : like X, default=None
@@ -182,7 +182,7 @@ class ChunkEngine:
 
 
 def _like(like: Any, traffic: Any, passes: Passes) -> Chunks:
-    """Return the chunks of the traffic, with the columns of the labelled rows."""
+    """Return the chunks of the traffic, with the columns of the labeled rows."""
     mine, columns = Schema.of(like), None
     if is_frame(traffic) and mine.frame:
         mine.check([str(name) for name in traffic.columns], "X_unlabeled")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The paper's experiment in one call: a network becomes the likelihood ratio.
 
-Convention: rows given as ID must be rows the network was **not** trained on; pi_U is the share of unlabelled rows, counted; the bias of the head
+Convention: rows given as ID must be rows the network was **not** trained on; pi_U is the share of unlabeled rows, counted; the bias of the head
 is trained, and a frozen network is in evaluation mode (errata of the released code).
 
 References
@@ -68,7 +68,7 @@ def fit_ratio(
         What is trained.
     layer : str, default=None
         Name of the layer that makes the logits; None finds it.
-    validation : float in (0, 1) or pair (ID rows, unlabelled rows), default=0.2
+    validation : float in (0, 1) or pair (ID rows, unlabeled rows), default=0.2
         Rows that choose the epoch: a share of both sides, or rows of their own.
     augment : callable, default=None
         Changes a batch of inputs at random before the network sees it, as kornia's augmentations do; draws from torch's generator, which

@@ -22,9 +22,7 @@ Tensor = torch.Tensor
 def _stratified(loss: Tensor, unlabeled: Tensor, pi_u: float) -> Tensor:
     sides = loss[~unlabeled], loss[unlabeled]
     if not all(side.numel() for side in sides):
-        raise InvalidInputError(
-            "reduction='stratified' needs ID and unlabelled rows in every batch, got one kind only."
-        )
+        raise InvalidInputError("reduction='stratified' needs ID and unlabeled rows in every batch, got one kind only.")
     return (1.0 - pi_u) * sides[0].mean() + pi_u * sides[1].mean()
 
 
@@ -36,24 +34,24 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
 
 
 class CorrectedSigmoidLoss(torch.nn.Module):
-    """Negative log-likelihood of "ID or unlabelled" under the corrected sigmoid.
+    """Negative log-likelihood of "ID or unlabeled" under the corrected sigmoid.
 
     Parameters
     ----------
     pi_u : float in (0, 1)
-        Share of unlabelled rows among the training rows.
+        Share of unlabeled rows among the training rows.
     ood_prior : float in (0, 1], default=None
-        Known share of OOD rows among the unlabelled ones; None learns it together with the network. 1.0 is the standard
+        Known share of OOD rows among the unlabeled ones; None learns it together with the network. 1.0 is the standard
         sigmoid: plain logistic regression.
     start : float in (0, 1), default=0.1
         Where a learned prior starts; the likelihood has several optima, and small starts find the better one.
     reduction : {"mean", "stratified", "none"}, default="mean"
-        "mean" is for batches that hold ID and unlabelled rows in the shares of the data, at least on average. "stratified" weighs the
+        "mean" is for batches that hold ID and unlabeled rows in the shares of the data, at least on average. "stratified" weighs the
         two sides of every batch by 1 - pi_u and pi_u, whatever their numbers. "none" returns one loss per row.
 
     Notes
     -----
-    With ``log a = log(pi_U / (1 - pi_U)) + log(1 - pi)`` the loss of an ID row is ``log(1 + a + e^u)`` and that of an unlabelled row
+    With ``log a = log(pi_U / (1 - pi_U)) + log(1 - pi)`` the loss of an ID row is ``log(1 + a + e^u)`` and that of an unlabeled row
     ``log(1 + a + e^u) - log(a + e^u)``. A learned prior is ``pi = sigmoid(q)`` with q a parameter of this module: give the optimiser
     ``[*network.parameters(), *loss.parameters()]``.
 
@@ -87,7 +85,7 @@ class CorrectedSigmoidLoss(torch.nn.Module):
 
     @property
     def ood_prior(self) -> float:
-        """The share of OOD rows among the unlabelled ones, as it stands."""
+        """The share of OOD rows among the unlabeled ones, as it stands."""
         return float(torch.sigmoid(self.prior_logit.detach()))
 
     @property
@@ -103,7 +101,7 @@ class CorrectedSigmoidLoss(torch.nn.Module):
         u : Tensor of shape (n,) or (n, 1)
             Output of the network.
         unlabeled : Tensor of shape (n,)
-            True (or 1) for rows of the mixture, False (or 0) for labelled ID rows.
+            True (or 1) for rows of the mixture, False (or 0) for labeled ID rows.
 
         Returns
         -------

@@ -56,7 +56,7 @@ class NetworkRatio:
 
     @property
     def ood_prior_(self) -> float:
-        """Share of OOD rows among the unlabelled ones, learned or given."""
+        """Share of OOD rows among the unlabeled ones, learned or given."""
         return float(self.head_.ood_prior)
 
     def __repr__(self) -> str:

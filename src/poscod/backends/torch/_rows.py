@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rows of both kinds for training: random access, a split, and batches that hold both kinds in the shares of the data.
 
-Convention: side 0 are labelled ID rows, side 1 unlabelled rows. Order depends on the seed and the epoch alone, never on what happened before,
+Convention: side 0 are labeled ID rows, side 1 unlabeled rows. Order depends on the seed and the epoch alone, never on what happened before,
 so that a run can be taken up anywhere.
 """
 
@@ -78,7 +78,7 @@ def fetch(picked: list[tuple[Rows, Indices]]) -> Batch:
 
 
 class Sides(NamedTuple):
-    """ID rows and unlabelled rows, with the numbers of those in use."""
+    """ID rows and unlabeled rows, with the numbers of those in use."""
 
     sources: tuple[Rows, Rows]
     rows: tuple[Indices, ...]
@@ -90,7 +90,7 @@ class Sides(NamedTuple):
 
     @property
     def pi_u(self) -> float:
-        """Share of unlabelled rows."""
+        """Share of unlabeled rows."""
         return self.sizes[1] / sum(self.sizes)
 
     def features(self) -> list[NDArray[Any]]:
@@ -104,7 +104,7 @@ def split_sides(id_data: Any, unlabeled_data: Any, validation: Any, seed: int) -
     if isinstance(validation, (tuple, list)):
         if len(validation) != 2:
             raise InvalidInputError(
-                f"validation must be a share or a pair (ID rows, unlabelled rows), got {len(validation)} parts."
+                f"validation must be a share or a pair (ID rows, unlabeled rows), got {len(validation)} parts."
             )
         own = Rows(validation[0], "validation[0]"), Rows(validation[1], "validation[1]")
         train, held = (Sides(side, tuple(np.arange(len(source)) for source in side)) for side in (sources, own))
