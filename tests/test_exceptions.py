@@ -10,7 +10,14 @@ import pytest
 
 from poscod import exceptions
 from poscod._validation import check_choice, check_number, check_vector
-from poscod.exceptions import InfeasibleProblemError, InvalidInputError, PoscodError, PoscodWarning, warn_caller
+from poscod.exceptions import (
+    InfeasibleProblemError,
+    InvalidInputError,
+    MissingExtraError,
+    PoscodError,
+    PoscodWarning,
+    warn_caller,
+)
 
 SHELL = {"tpr_min": "--tpr-min", "X_unlabeled": "the unlabeled table", "calibration": "--calibration"}
 
@@ -57,6 +64,11 @@ def test_they_travel_between_processes(make):
         assert type(other) is make
         assert other.facts == {"got": 3}
         assert other.told(SHELL) == "the unlabeled table has 3 rows."
+
+
+def test_a_missing_extra_travels_too():
+    error = pickle.loads(pickle.dumps(MissingExtraError("a", "b", "c")))
+    assert (error.package, error.extra, error.feature) == ("a", "b", "c")
 
 
 def test_warnings_point_at_the_caller():

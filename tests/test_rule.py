@@ -166,7 +166,7 @@ def test_budgets_reject_their_share(share, alpha, tpr_min):
 
 def test_the_condition_of_a_promise_names_what_was_looked_at():
     assert "on average" in Promise("tpr", 0.9).condition
-    assert "fixed before the fit" in Promise("tpr", 0.9, 0.95).condition
+    assert "fixed before those rows were looked at" in Promise("tpr", 0.9, 0.95).condition
     assert "without a look at the traffic" in Promise("tpr", 0.9, 0.95, chosen_later=True).condition
     assert "12 compared rules at once" in Promise("tpr", 0.9, 0.95, 12, True).condition
 

@@ -105,6 +105,9 @@ class MissingExtraError(PoscodError, ImportError):
             f"(in a clone of the project: `pip install '.[{extra}]'`)."
         )
 
+    def __reduce__(self) -> Any:
+        return type(self), (self.package, self.extra, self.feature)
+
 
 class PoscodWarning(Told, UserWarning):
     """Base class of the library's own warnings.

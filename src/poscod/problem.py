@@ -561,6 +561,20 @@ class RankedProblem(Problem):
 
     ranking: Problem
 
+    def replace(self, **changes: Any) -> Any:
+        """Return the problem with some parameters changed; asking for a TPR asks for the ranking's own problem again.
+
+        Parameters
+        ----------
+        **changes : object
+            New values by the name of the parameter.
+
+        Returns
+        -------
+        problem : Problem
+        """
+        return self.ranking.replace(**changes) if "tpr_min" in changes else super().replace(**changes)
+
     @property
     def loss(self) -> Any:
         """Loss of the ranking."""

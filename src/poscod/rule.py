@@ -71,7 +71,7 @@ class Promise:
                 f"{like}, and of one rule that was chosen without a look at the traffic: whoever compares k rules there asks for "
                 "all of them at once, with rules=k."
             )
-        return f"{like}, and of the one rule that was fixed before the fit."
+        return f"{like}, and of one rule that was fixed before those rows were looked at."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the promise as plain values.
@@ -194,7 +194,7 @@ class Rule:
             return (
                 f"N{nothing}"
                 if share is None
-                else f"{100 * share:.6g} % of the traffic seen at fit is rejected; n{nothing}"
+                else f"At most {100 * share:.6g} % of the traffic seen at fit is rejected; n{nothing}"
             )
         percent = f"{100 * promise.bound:.6g} %"
         if promise.confidence is None:

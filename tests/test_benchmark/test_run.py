@@ -127,7 +127,7 @@ def test_one_bad_cell_does_not_take_the_others_with_it(tmp_path, monkeypatch):
     def broken(self, activations):
         raise ValueError("no neighbours today")
 
-    monkeypatch.setattr(SCORES["knn"], "_fit", broken)
+    monkeypatch.setattr(SCORES["knn"].kind, "_fit", broken)
     with pytest.raises(
         BenchmarkError, match=r"4 of .* cells could not be computed; the first is .*knn: ValueError: no neighbours"
     ):

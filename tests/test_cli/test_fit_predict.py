@@ -348,7 +348,7 @@ def test_old_names_of_options_are_taken_and_not_shown(shell, tables, tmp_path):
     answers = [shell(*monitor, word, f"{tables}/unlabeled.csv") for word in ("--unlabeled", "--unlabelled")]
     assert answers[0].out == answers[1].out != ""
     for command in ("fit", "evaluate", "report", "monitor"):
-        assert "labeled" not in shell(command, "--help").out
+        assert "labelled" not in shell(command, "--help").out
     assert "--id" not in shell("fit", "--help").out
 
 
@@ -395,31 +395,13 @@ def test_a_model_of_texts_is_refused(shell, tables, tmp_path):
 
 def test_version_and_help(shell):
     assert shell("--version").out == f"poscod {poscod.__version__}\n"
-    for command in ("demo", "fit", "predict", "evaluate", "completion"):
+    for command in ("demo", "fit", "predict", "evaluate"):
         run = shell(command, "--help")
         assert run.code == 0
         assert "examples:\n  poscod " + command in run.out
         assert "Convention" not in run.out
         assert "SPDX" not in run.out
     assert "poscod demo" in shell("--help").out
-
-
-@pytest.mark.parametrize("name", ["bash", "zsh", "tcsh"])
-def test_completion_knows_commands_and_options(shell, name):
-    run = shell("completion", name)
-    assert run.code == 0
-    assert "predict" in run.out
-    assert "tpr-min" in run.out
-
-
-def test_bash_completion_works_in_bash(shell, tmp_path):
-    (tmp_path / "poscod.bash").write_text(shell("completion", "bash").out)
-    script = (
-        f"source {tmp_path}/poscod.bash; COMP_WORDS=(poscod pre); COMP_CWORD=1; COMP_LINE='poscod pre'; COMP_POINT=10;"
-        " $(complete -p poscod | sed 's/.*-F \\([^ ]*\\).*/\\1/') poscod pre poscod; echo ${COMPREPLY[@]}"
-    )
-    run = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
-    assert "predict" in run.stdout.split()
 
 
 def test_a_reader_that_has_gone_is_no_error(model_file, tables):

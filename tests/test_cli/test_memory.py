@@ -47,7 +47,7 @@ def test_blocks_are_copied_one_after_the_other(tmp_path, suffix, monkeypatch):
     python = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rows == n
-    assert arrow + python < 0.8 * size  # of which CSV takes most, for its blocks read ahead
+    assert arrow + python < 0.95 * size  # of which CSV takes most: how many blocks it reads ahead is a matter of time
     assert open_table(tmp_path / f"b{suffix}").read(["f3"])["f3"][-1] == np.random.default_rng(3).normal(size=n)[-1]
 
 

@@ -380,7 +380,7 @@ def test_only_models_of_poscod_are_saved(tmp_path, model):
     [
         (np.zeros(2, dtype=[("a", object)]), r"model\.loss is an array of dtype .* no plain file format"),
         ((i for i in "ab"), r"model\.loss is a builtins\.generator, which skops cannot save"),
-        (poscod.exceptions.PoscodError("x"), r"model\.loss is a poscod\.exceptions\.PoscodError, which is no part"),
+        (poscod.exceptions.PoscodError("x"), r"model\.loss is a poscod\.exceptions\.PoscodError, which is not a part"),
     ],
     ids=["structured", "generator", "class"],
 )

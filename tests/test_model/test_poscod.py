@@ -660,3 +660,57 @@ def test_a_schema_names_columns_and_must_fit(model, data):
     with pytest.raises(InvalidInputError, match="schema must describe rows like those given to fit"):
         model.with_schema(Schema(features=("a", "b", "c"), n_features=3))
     assert named.fit(*data[:2], X_unlabeled=data[2]).schema_.names == ()  # a refit leaves nothing stale
+
+
+def test_what_the_ratio_sees_does_not_depend_on_the_types_of_a_batch(data):
+    """Decided once, at fit: the same rows with a flag as 0/1 instead of True and False get the same decisions."""
+    X, y, U, fresh, *_ = data
+    frame = lambda rows: pd.DataFrame({"a": 100 * rows[:, 0], "b": rows[:, 1], "c": rows[:, 0] > 0})  # noqa: E731
+    model = POSCOD(make_pipeline(StandardScaler(), LogisticRegression()), FAST, random_state=0)
+    model.fit(frame(X), y, X_unlabeled=frame(U))
+    np.testing.assert_array_equal(model.decide(frame(fresh)).score, model.decide(frame(fresh).astype(float)).score)
+    mixed = clone(model).fit(frame(X), y, X_unlabeled=frame(U).astype(float))
+    assert mixed.ood_prior_ == model.ood_prior_
+
+
+def test_traffic_of_another_kind_or_with_other_columns_is_refused(data):
+    X, y, U, *_ = data
+    model = POSCOD(LogisticRegression(), FAST, random_state=0)
+    with pytest.raises(InvalidInputError, match="X_unlabeled must be of the kind of X"):
+        model.fit(X, y, X_unlabeled=Activations(U, np.zeros((len(U), 3))))
+    frames = [pd.DataFrame(rows, columns=["a", "b"]) for rows in (X, U)]
+    with pytest.raises(InvalidInputError, match=r"in the same order \('a', 'b'\), got 'b', 'a'"):
+        model.fit(frames[0], y, X_unlabeled=frames[1][["b", "a"]])
+
+
+def test_a_fit_forgets_the_columns_of_the_last_one(data):
+    X, y, U, *_ = data
+    model = POSCOD(LogisticRegression(), FAST, random_state=0)
+    model.fit(pd.DataFrame(X, columns=["a", "b"]), y, X_unlabeled=pd.DataFrame(U, columns=["a", "b"]))
+    texts = lambda rows: np.array([f"{round(a)} {round(b)}" for a, b in rows], dtype=object)  # noqa: E731
+    words = make_pipeline(CountVectorizer(token_pattern=r"\S+"), LogisticRegression())
+    model.set_params(classifier=words).fit(texts(X), y, X_unlabeled=texts(U))
+    assert not hasattr(model, "feature_names_in_")
+    assert len(model.decide(texts(X[:3]))) == 3
+
+
+def test_compared_rules_are_not_forgotten(data):
+    X, y, U, *_ = data
+    model = POSCOD(LogisticRegression(), FAST, tpr_min=0.85, threshold="guaranteed", random_state=0)
+    many = model.fit(X, y, X_unlabeled=U).at(alpha=0.2, rules=12)
+    assert many.at().rule_ == many.rule_
+    assert many.at(alpha=0.3).rule_.promise.rules == 12
+    assert many.at(rules=1).rule_.promise.rules == 1
+    assert model.rule_.promise.rules == 1
+
+
+def test_asking_for_a_tpr_leaves_a_budget(model):
+    budget = model.budget(0.2)
+    assert budget.at(alpha=0.4).rule_.problem.share == 0.2
+    assert budget.at(tpr_min=0.7).rule_.problem == ScodProblem(0.3, 0.7)
+    assert budget.at(tpr_min=0.7).rule_.promise.bound == 0.7
+
+
+def test_a_risk_bound_needs_a_slope_that_was_not_chosen_on_its_rows(model):
+    with pytest.raises(InvalidInputError, match="slope is not chosen on the same rows"):
+        model.with_rule(BoundedProblem(0.8, 0.5)).control_risk(0.2)

@@ -106,3 +106,15 @@ def test_missing_columns_are_facts():
         Schema(features=("a", "width"), n_features=2).check(["a", "height"], "the body")
     assert caught.value.facts["missing"] == ["width"]
     assert caught.value.facts["extra"] == ["height"]
+
+
+def test_schemas_that_cannot_be_are_refused():
+    with pytest.raises(InvalidInputError, match="knows no names of its columns"):
+        Schema(n_features=2).rows({"a": np.zeros(3), "b": np.zeros(3)})
+    with pytest.raises(InvalidInputError, match="must have one length"):
+        Schema(features=("a", "b"), n_features=2).rows({"a": np.zeros(2), "b": np.zeros(4)})
+    with pytest.raises(InvalidInputError, match="leave out rejected rows"):
+        Schema(n_logits=2, classes=("cat", "dog")).labels(np.array([0, 1, -1]))
+    for classes in (("cat", "cat"), ("cat", "dog", "cow")):
+        with pytest.raises(InvalidInputError, match="classes must be different names, one a logit"):
+            Schema(n_logits=2, classes=classes)

@@ -41,9 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--rules",
         type=int,
-        default=1,
         metavar="K",
-        help="rules that you compare on the traffic before you take one: a guarantee then holds for all of them",
+        help="rules that you compare on the traffic before you take one: a guarantee then holds for all of them (default: as before)",
     )
     add_output_options(parser)
 

@@ -35,9 +35,8 @@ COMMANDS: dict[str, str] = {
     "serve": "answer over HTTP, with metrics, a decision log and a dashboard",
     "monitor": "watch the OOD share of a log over time, and whether the rule still does what it did",
     "bench": "the paper's experiments: run, tables, ablations, comparison",
-    "completion": "print a script that completes commands and options in your shell",
 }
-"""Name of each command and what it does; the one list that help, completion, tests and docs read."""
+"""Name of each command and what it does; the one list that help, tests and docs read."""
 
 _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp")
 

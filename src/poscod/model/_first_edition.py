@@ -12,7 +12,7 @@ import numpy as np
 from poscod.model._codec import ModelFileError
 from poscod.model._schema import Schema
 from poscod.model._scorer import Scorer
-from poscod.problem import Budget, Problem, ScodProblem
+from poscod.problem import Budget, Problem
 from poscod.rule import Promise, Rule
 from poscod.selector import Calibration, solve
 
@@ -65,10 +65,7 @@ def upgrade(model: Any) -> Any:
     model.schema_ = _schema(model, state.pop("columns_", None))
     rows = len(model.calibration_) if threshold != told_by else rows_behind
     model.rule_ = _rule(model, problem, slope, threshold, rows, told_by)
-    defaults = ScodProblem()
-    short = problem if type(model.rule_.problem) is ScodProblem else defaults
-    model.alpha, model.tpr_min, model.loss = short.alpha, short.tpr_min, short.loss
-    model.problem = None if type(model.rule_.problem) is ScodProblem else model.rule_.problem
+    model._ask(problem)  # a refit asks for what the file was asked for, not for the threshold that was moved afterwards
     return model
 
 
@@ -80,7 +77,8 @@ def _rule(model: Any, problem: Problem, slope: float, threshold: float, rows: in
     solved = solve(problem, calibration, delta=delta)
     # The file may come from a machine that rounds otherwise.
     if threshold == told_by or math.isclose(solved.threshold, threshold, rel_tol=1e-9):
-        promise = Promise("tpr", problem.tpr_min, None if delta is None else 1.0 - delta)
+        # Whether `at` had chosen the costs later, the file does not say.
+        promise = Promise("tpr", problem.tpr_min, None if delta is None else 1.0 - delta, chosen_later=True)
         return Rule(problem, slope, threshold, promise, rows)
     traffic = calibration.traffic(problem.loss)
     line = Rule(problem, slope, threshold)

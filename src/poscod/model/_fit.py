@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """From rows and a plan to a scorer and its calibration; nothing here knows costs.
 
-Convention: `fit_on` is the one fit. It asks an `Engine` to look at rows, which lie in memory (`Memory`) or in chunks on a cluster, and no engine
+Convention: `fit_on` is the one fit. It asks an engine to look at rows, which lie in memory (`Memory`) or in chunks on a cluster, and no engine
 decides anything.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,8 @@ from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.model._plan import Indices, Step, make_plan
 from poscod.model._rows import chunks, columns_without_numbers, is_numeric, marked_rows, n_rows, same_rows, take
-from poscod.model._schema import Schema
-from poscod.model._scorer import NetworkHead, Scorer, log_ratio_of, unchecked, view
+from poscod.model._schema import Schema, listed
+from poscod.model._scorer import NetworkHead, Scorer, log_ratio_of, needs_transform, unchecked, view
 from poscod.risk import TemperatureScaling, TemperatureWarning
 from poscod.selector import Calibration
 
@@ -61,43 +61,12 @@ class Kept(NamedTuple):
     log_ratio: Floats
 
 
-class Engine(Protocol):
-    """Looks at rows for `fit_on`; positions count the rows of X."""
-
-    like: Any
-    """Some rows of X, for their kind and their columns."""
-    folds: bool
-    """Whether it can cross-fit."""
-    has_traffic: bool
-    """Whether traffic was given beside X."""
-
-    def __len__(self) -> int:
-        """Return the number of rows of X."""
-
-    def split_off(self, marked: Indices) -> int:
-        """Take the rows at these positions, if any, as the traffic; return the number of unlabeled rows."""
-
-    def train(self, template: Any, rows: Labeled, classes: NDArray[Any]) -> Any:
-        """Fit a classifier."""
-
-    def look(self, classifier: Any, at: Indices) -> bool:
-        """View rows and traffic through a classifier; tell whether all features are finite numbers (else they are left out)."""
-
-    def temperature(self, at: Indices, codes: NDArray[np.int64]) -> float:
-        """Calibrate the logits of rows that were looked at."""
-
-    def fit_ratio(self, ratio: Any, at: Indices, weight: Floats | None, traffic_weight: Floats | None) -> Any:
-        """Fit a ratio on rows that were looked at and on the traffic."""
-
-    def score(self, ratio: Any, at: Indices) -> Kept:
-        """Score rows that were looked at, or a uniform sample of them; `Kept.rows` are places in ``at``."""
-
-    def score_traffic(self, ratio: Any, rows: int) -> Kept:
-        """Score the traffic, or at most so many rows of it."""
-
-
 class Memory:
-    """Rows in memory."""
+    """Rows in memory: the engine whose attributes and methods any other one has, too.
+
+    ``like`` are some rows of X, for their kind and their columns; ``folds`` tells whether it can cross-fit, ``has_traffic`` whether traffic was given
+    beside X. Positions count the rows of X. `look` comes before `temperature`, `fit_ratio` and the scores.
+    """
 
     folds = True
 
@@ -123,9 +92,9 @@ class Memory:
 
     def look(self, classifier: Any, at: Indices) -> bool:
         """View rows and traffic once."""
-        self._at = at
-        self._known = view(classifier, take(self.like, at))
-        self._seen = None if self._traffic is None else view(classifier, self._traffic)
+        self._at, transforms = at, needs_transform(classifier, self.like)
+        self._known = view(classifier, take(self.like, at), transforms=transforms)
+        self._seen = None if self._traffic is None else view(classifier, self._traffic, transforms=transforms)
         if isinstance(self.like, Activations):
             return True
         views = [self._known, *([] if self._seen is None else [self._seen])]
@@ -168,7 +137,7 @@ class Memory:
         return self._known if len(at) == len(self._at) else self._known[np.searchsorted(self._at, at)]
 
 
-def fit_on(model: Any, engine: Engine, y: Any, sample_weight: Any) -> Any:
+def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any) -> Any:
     """Fit a POSCOD on the rows that an engine looks at, and return it."""
     problem, calibration = model._asked(), model._held_out()
     if not (engine.folds or isinstance(calibration, float)):
@@ -178,6 +147,8 @@ def fit_on(model: Any, engine: Engine, y: Any, sample_weight: Any) -> Any:
             got=calibration,
         )
     network = isinstance(engine.like, Activations)
+    for stale in ("n_features_in_", "feature_names_in_"):  # of an earlier fit on rows of another kind
+        vars(model).pop(stale, None)
     if not network:
         validate_data(model, engine.like, skip_check_array=True)
     rows, marked, weights = _read_labels(engine, y, sample_weight, network)
@@ -214,7 +185,7 @@ def fit_on(model: Any, engine: Engine, y: Any, sample_weight: Any) -> Any:
 
 
 def _read_labels(
-    engine: Engine, y: Any, weight: Any, network: bool
+    engine: Any, y: Any, weight: Any, network: bool
 ) -> tuple[Labeled, Indices, tuple[Floats | None, Floats | None]]:
     """Tell labeled from unlabeled rows; return also the weights of both."""
     y = column_or_1d(y, warn=True)
@@ -275,7 +246,9 @@ def _fit_parts(
         if ratio is None
         else engine.score_traffic(fitted, TRAFFIC_ROWS)
     )
-    return Scorer(classifier, fitted, temperature, classes, uses_features), Calibration(
+    return Scorer(
+        classifier, fitted, temperature, classes, uses_features, needs_transform(classifier, engine.like)
+    ), Calibration(
         classes,
         np.concatenate([part.logits for part in kept]) / temperature,
         np.concatenate([part.log_ratio for part in kept]),
@@ -338,9 +311,20 @@ def ratio_weights(weight: Floats | None, traffic_weight: Floats | None) -> dict[
     return {name: values / values.mean() for name, values in given.items() if values is not None}
 
 
-def refuse_copy(X: Any, X_unlabeled: Any) -> None:
-    """Refuse traffic that is a copy of the labeled rows: nothing could be learned, and something was surely mixed up."""
-    if X_unlabeled is not None and same_rows(X, X_unlabeled):
+def check_traffic(X: Any, X_unlabeled: Any) -> None:
+    """Refuse traffic of another kind, with other columns, or that is a copy of the labeled rows: something was mixed up."""
+    if X_unlabeled is None:
+        return
+    if isinstance(X, Activations) != isinstance(X_unlabeled, Activations):
+        raise InvalidInputError("X_unlabeled must be of the kind of X: Activations or not.")
+    names = [list(map(str, rows.columns)) for rows in (X, X_unlabeled) if hasattr(rows, "columns")]
+    if len(names) == 2 and names[0] != names[1]:
+        raise InvalidInputError(
+            "{X_unlabeled} must have the columns of {X} in the same order ({allowed}), got {got}.",
+            allowed=listed(names[0]),
+            got=listed(names[1]),
+        )
+    if same_rows(X, X_unlabeled):
         raise InvalidInputError(
             "{X_unlabeled} holds exactly the rows of {X}: the unlabeled rows must be traffic of their own.",
             rows=n_rows(X),

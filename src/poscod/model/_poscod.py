@@ -27,7 +27,7 @@ from poscod.decision import Decisions, Scored
 from poscod.exceptions import InvalidInputError
 from poscod.model import _file
 from poscod.model._evaluate import Evaluation, UnlabeledEvaluation, judge, label_free_risk, measure_own, read_sample
-from poscod.model._fit import Memory, fit_on, refuse_copy
+from poscod.model._fit import Memory, check_traffic, fit_on
 from poscod.model._rows import as_indexable, marked_rows, n_rows, take
 from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead
@@ -161,7 +161,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InvalidInputError(
                     "POSCOD requires y to be passed, but the target y is None: mark unlabeled rows with -1."
                 )
-        refuse_copy(X, X_unlabeled)
+        check_traffic(X, X_unlabeled)
         return fit_on(self, Memory(X, None if X_unlabeled is None else as_indexable(X_unlabeled)), y, sample_weight)
 
     def decide(self, X: Any) -> Decisions:
@@ -281,16 +281,17 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         score = self.rejection_score(X)
         return self.rule_.threshold - score
 
-    def with_rule(self, problem: Problem, *, rules: int = 1) -> POSCOD:
+    def with_rule(self, problem: Problem, *, rules: int | None = None) -> POSCOD:
         """Return the same r and g under another problem: a new line, nothing is fitted again.
 
         Parameters
         ----------
         problem : Problem
             Any problem of `poscod.problem`: another ScodProblem, a Budget, a RiskBound, costs, ...
-        rules : int, default=1
+        rules : int, default=None
             Number of rules that are compared before one is chosen. A guarantee then holds for all of them at once, at delta / rules
-            each; a rule that was picked among several by a look at the traffic has no other guarantee.
+            each; a rule that was picked among several by a look at the traffic has no other guarantee. None keeps the number of the current
+            rule, 1 after a fit.
 
         Returns
         -------
@@ -299,17 +300,14 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "rule_")
         model: POSCOD = copy.copy(self)
-        if type(problem) is ScodProblem:
-            model.alpha, model.tpr_min, model.loss, model.problem = problem.alpha, problem.tpr_min, problem.loss, None
-        else:
-            defaults = ScodProblem()
-            model.alpha, model.tpr_min, model.loss = defaults.alpha, defaults.tpr_min, defaults.loss
-            model.problem = problem
-        model.rule_ = self._solve(problem, rules=rules, chosen_later=True)
+        model._ask(problem)
+        current = self.rule_.promise
+        compared = rules if rules is not None else 1 if current is None else current.rules
+        model.rule_ = self._solve(problem, rules=compared, chosen_later=True)
         return model
 
     def at(
-        self, *, alpha: float | None = None, tpr_min: float | None = None, loss: Any = None, rules: int = 1
+        self, *, alpha: float | None = None, tpr_min: float | None = None, loss: Any = None, rules: int | None = None
     ) -> POSCOD:
         """Return the same r and g at other costs: the current problem with some of its parameters changed.
 
@@ -319,7 +317,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             None keeps the value.
         loss : {"zero_one", "absolute"} or array-like of shape (K, K), default=None
             None keeps the loss.
-        rules : int, default=1
+        rules : int, default=None
             See `with_rule`.
 
         Returns
@@ -348,7 +346,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.with_rule(Budget(share, self._ranking()))
 
     def control_risk(
-        self, risk_max: float, *, delta: float = 0.05, method: str = "fixed_sequence", rules: int = 1
+        self, risk_max: float, *, delta: float = 0.05, method: str = "fixed_sequence", rules: int | None = None
     ) -> POSCOD:
         """Return the model with the loosest threshold whose selective risk is at most risk_max with probability 1 - delta.
 
@@ -360,7 +358,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Error probability, over the draw of the calibration rows.
         method : {"fixed_sequence", "sgr"}, default="fixed_sequence"
             See `poscod.selector.risk_controlled_threshold`.
-        rules : int, default=1
+        rules : int, default=None
             See `with_rule`.
 
         Returns
@@ -464,11 +462,11 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         score : float
-            ``-(1 - alpha) R_S - alpha A``, where A is the share of traffic accepted: it bounds FPR whatever the OOD prior is,
-            and is the same yardstick for all models. Higher is better, so that GridSearchCV can choose by it. A rule that accepts
-            no ID row has the worst score, minus the largest loss.
+            ``-(1 - alpha) R_S - alpha A``, where A is the share of traffic accepted: it bounds FPR whatever the OOD prior is.
+            Higher is better, so that GridSearchCV can choose by it among models of one problem; alpha, loss and problem are the
+            yardstick itself and cannot be chosen by it. A rule that accepts no ID row has the worst score, minus the largest loss.
         """
-        y = np.asarray(y)
+        X, y = as_indexable(X), np.asarray(y)
         mark = marked_rows(y)
         weight = check_weight(sample_weight, "sample_weight", n_rows(X), like="X")
         decisions, loss = judge(self, take(X, np.flatnonzero(~mark)), y[~mark])
@@ -568,12 +566,17 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         short = (self.alpha, self.tpr_min, self.loss)
         if self.problem is None:
             return ScodProblem(*short)
-        defaults = ScodProblem()
         if not isinstance(self.problem, Problem):
             raise refusal("problem", "must be a problem of poscod.problem, got {got!r}.", got=self.problem)
-        if ScodProblem(*short) != defaults:
+        if ScodProblem(*short) != ScodProblem():
             raise InvalidInputError("problem excludes alpha, tpr_min and loss: put them into the problem.")
         return self.problem
+
+    def _ask(self, problem: Problem) -> None:
+        """Set the parameters so that a refit asks for a problem."""
+        short = problem if type(problem) is ScodProblem else ScodProblem()
+        self.alpha, self.tpr_min, self.loss = short.alpha, short.tpr_min, short.loss
+        self.problem = None if short is problem else problem
 
     def _held_out(self) -> float | int:
         """Return how rows are held out: a share (float) or a number of folds (int)."""

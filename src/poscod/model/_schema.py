@@ -92,6 +92,12 @@ class Schema:
         shape = np.shape(X)
         return cls(n_features=int(shape[1]) if len(shape) == 2 else 0)
 
+    def __post_init__(self) -> None:
+        if self.classes and (
+            len(set(self.classes)) < len(self.classes) or len(self.classes) != (self.n_logits or len(self.classes))
+        ):
+            raise InvalidInputError(f"classes must be different names, one a logit, got {listed(self.classes)}.")
+
     @property
     def kind(self) -> str:
         """What a row is: "network" (logits, maybe features), "frame", "table" (numbers), or "any" (e.g. a text)."""
@@ -121,21 +127,6 @@ class Schema:
             return f"{self.n_features} features{names}"
         return f"{len(self.features)} input column{'s' * (len(self.features) != 1)}{names}"
 
-    def missing(self, names: Iterable[str]) -> list[str]:
-        """Return the columns that the model reads and a table lacks.
-
-        Parameters
-        ----------
-        names : iterable of str
-            Columns that there are.
-
-        Returns
-        -------
-        missing : list of str
-        """
-        there = set(names)
-        return [name for name in self.names if name not in there]
-
     def ignored(self, names: Iterable[str]) -> list[str]:
         """Return the columns that are neither input, target nor name of a row.
 
@@ -162,7 +153,7 @@ class Schema:
             What lacks them, for the sentence.
         """
         names = list(names)
-        missing, extra = self.missing(names), self.ignored(names)
+        missing, extra = [name for name in self.names if name not in names], self.ignored(names)
         if not missing:
             return
         near = nearest(missing[0], extra)
@@ -195,6 +186,10 @@ class Schema:
             What `POSCOD.decide` takes.
         """
         self.check(columns, source)
+        if not self.names:
+            raise InvalidInputError(f"{source} cannot be read by name: the model knows no names of its columns.")
+        if len({len(columns[name]) for name in self.names}) > 1:
+            raise InvalidInputError(f"The columns of {source} must have one length.")
         if self.frame:
             pandas = require("pandas", extra="files", feature="Rows for a model that was fitted on a data frame")
             return pandas.DataFrame({name: _cells(columns[name]) for name in self.features})
@@ -290,6 +285,10 @@ class Schema:
         labels : ndarray of shape (n,)
             Labels as people know them.
         """
+        if self.classes and len(codes) and not 0 <= codes.min() <= codes.max() < len(self.classes):
+            raise InvalidInputError(
+                f"codes must be class indices 0, ..., {len(self.classes) - 1}: leave out rejected rows."
+            )
         return np.asarray(self.classes)[codes] if self.classes else codes
 
     def to_dict(self) -> dict[str, Any]:

@@ -52,6 +52,9 @@ class Scorer:
         Labels in the order of the logits.
     uses_features : bool, default=True
         Whether the ratio sees features beside the logits (it does not where they are not finite numbers).
+    transforms : bool or None, default=None
+        Whether features are what the classifier's pipeline makes of a row instead of the row's own numbers; decided once, at fit. None, in models
+        of the first edition, decides by the type of the rows.
     """
 
     classifier: Any
@@ -59,6 +62,7 @@ class Scorer:
     temperature: float
     classes: NDArray[Any]
     uses_features: bool = True
+    transforms: bool | None = None
 
     @property
     def network(self) -> bool:
@@ -78,7 +82,7 @@ class Scorer:
         rows : Activations
             The classifier's logits and, where the ratio uses them, features.
         """
-        return view(self.classifier, X, with_features=self.uses_features)
+        return view(self.classifier, X, with_features=self.uses_features, transforms=self.transforms)
 
     def posterior(self, X: Any) -> Floats:
         """Return the calibrated posterior p(y | x) under ID.
@@ -92,7 +96,7 @@ class Scorer:
         -------
         posterior : ndarray of shape (n, K)
         """
-        rows = view(self.classifier, X, with_features=False)
+        rows = view(self.classifier, X, with_features=False, transforms=self.transforms)
         return np.asarray(softmax(rows.logits / self.temperature, axis=1))
 
     def scored(self, X: Any, loss: Any) -> Scored:
@@ -123,7 +127,7 @@ def log_ratio_of(ratio: Any, rows: Activations) -> Floats:
     return np.full(len(rows), -np.inf) if ratio is None else np.asarray(ratio.log_ratio(rows))
 
 
-def view(classifier: Any, X: Any, *, with_features: bool = True) -> Activations:
+def view(classifier: Any, X: Any, *, with_features: bool = True, transforms: bool | None = None) -> Activations:
     """Return logits and features of some rows; rows of a table are not checked again, because the classifier has read them.
 
     Features are what the classifier's last step sees of texts and categories. Numbers are taken as they come, before any step that has
@@ -132,20 +136,26 @@ def view(classifier: Any, X: Any, *, with_features: bool = True) -> Activations:
     if isinstance(X, Activations):
         X.need("logits", caller="POSCOD on Activations")
         return X
-    X, classifier = _transformed(classifier, X)
+    X, classifier = _transformed(classifier, X, transforms)
     probability = np.asarray(classifier.predict_proba(X), dtype=np.float64)
     return unchecked(_numbers(X) if with_features else None, np.log(np.maximum(probability, LEAST_PROBABILITY)))
 
 
-def features_of(classifier: Any, X: Any) -> NDArray[Any] | None:
+def features_of(classifier: Any, X: Any, transforms: bool | None = None) -> NDArray[Any] | None:
     """Return the features of a view without asking the classifier for probabilities; None where there are none."""
-    return X.features if isinstance(X, Activations) else _numbers(_transformed(classifier, X)[0])
+    return X.features if isinstance(X, Activations) else _numbers(_transformed(classifier, X, transforms)[0])
 
 
-def _transformed(classifier: Any, X: Any) -> tuple[Any, Any]:
-    """Return rows as the last step of a classifier sees them, and that step; numbers stay as they are."""
+def needs_transform(classifier: Any, X: Any) -> bool:
+    """Tell whether features are what a pipeline makes of rows: texts and categories are not numbers yet."""
     inner = classifier.estimator if isinstance(classifier, FrozenEstimator) else classifier
-    if isinstance(inner, Pipeline) and len(inner) > 1 and not is_numeric(X):
+    return isinstance(inner, Pipeline) and len(inner) > 1 and not is_numeric(X)
+
+
+def _transformed(classifier: Any, X: Any, transforms: bool | None) -> tuple[Any, Any]:
+    """Return rows as the last step of a classifier sees them, and that step; numbers stay as they are."""
+    if needs_transform(classifier, X) if transforms is None else transforms:
+        inner = classifier.estimator if isinstance(classifier, FrozenEstimator) else classifier
         return inner[:-1].transform(X), inner[-1]
     return X, classifier
 

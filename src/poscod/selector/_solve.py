@@ -207,6 +207,8 @@ def _risk_bound(problem: RiskBound, task: Task) -> Line:
             "A bound of the risk needs unweighted rows that nothing was fitted on: fit with a share as {calibration}.",
             parameter="calibration",
         )
+    if isinstance(problem.ranking, (BoundedProblem, PrecisionProblem)):
+        raise InvalidInputError("A bound of the risk needs a ranking whose slope is not chosen on the same rows.")
     slope = task.slope_of(problem.ranking)
     matrix = problem.loss_matrix(len(rows.classes))
     rule = risk_controlled_threshold(
