@@ -16,10 +16,10 @@ from poscod.decision import Decisions, rejection_reason
 from poscod.metrics import Interval
 from poscod.model import estimate_share
 from poscod.monitor import Monitor, Reference
-from poscod.monitor._evidence import log_capital, log_gains
+from poscod.monitor._bets import log_capital, log_gains
 from poscod.monitor._partitions import codes
+from poscod.monitor._sequential import watches
 from poscod.monitor._share import adjusted_count, likelihood_share
-from poscod.monitor._watch import watches
 from poscod.problem import ScodProblem
 from poscod.ratio import CorrectedSigmoid
 from poscod.rule import Promise, Rule

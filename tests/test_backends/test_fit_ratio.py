@@ -20,7 +20,7 @@ from poscod.backends.images import Images
 from poscod.backends.torch import NetworkRatio, extract, fit_ratio
 from poscod.backends.torch._checkpoint import read_arrays, write_arrays
 from poscod.backends.torch._head import held_out_losses
-from poscod.backends.torch._rows import epoch_batches, split_sides, step_seed
+from poscod.backends.torch._sides import epoch_batches, split_sides, step_seed
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid
 from poscod.theory import GaussianWorld

@@ -12,10 +12,10 @@ import pytest
 from poscod.decision import Decisions, rejection_reason
 from poscod.metrics import Interval
 from poscod.monitor import FINDINGS, Monitor, Reference
-from poscod.monitor._evidence import log_capital, log_gains
+from poscod.monitor._bets import log_capital, log_gains
 from poscod.monitor._findings import SEQUENTIAL
 from poscod.monitor._partitions import codes
-from poscod.monitor._watch import watches
+from poscod.monitor._sequential import watches
 from poscod.problem import ScodProblem
 from poscod.rule import Promise, Rule
 

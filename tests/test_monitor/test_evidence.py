@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from poscod.monitor._evidence import STAKES, Laws, above, likely_begin, log_capital, log_gains, shares, unexplained
+from poscod.monitor._bets import STAKES, Laws, above, likely_begin, log_capital, log_gains, shares, unexplained
 
 P, U = np.array([0.6, 0.3, 0.08, 0.02]), np.array([0.1, 0.2, 0.3, 0.4])
 KNOWN = Laws(P, U, np.inf, np.inf, 1.0)

@@ -14,7 +14,7 @@ from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval
 from poscod.model import estimate_share
 from poscod.monitor import Monitor, Reference
-from poscod.monitor._watch import watches
+from poscod.monitor._sequential import watches
 from poscod.problem import BoundedProblem, CostProblem, ScodProblem
 from poscod.theory import GaussianWorld
 

@@ -11,7 +11,7 @@ import pytest
 
 from poscod import POSCOD, Activations
 from poscod.model import NoUnlabeledDataWarning, Schema
-from poscod.serve._rows import Batch, first_gap
+from poscod.serve._parse import Batch, first_gap
 
 ROWS = [[0.0, 0.1], [3.0, 0.5], [1.5, 4.5], [1.4, 0.0], [50.0, -900.0]]
 ARROW, NPY = "application/vnd.apache.arrow.stream", "application/x-npy"
@@ -368,11 +368,11 @@ def test_texts_and_columns_of_lists(serve, folder, model_file):
 
 @pytest.mark.parametrize("rows", [3, 3000])
 def test_a_body_is_checked_once(serve, model_file, monkeypatch, rows):
-    from poscod.serve import _rows
+    from poscod.serve import _parse
 
     running = serve(model_file)
-    real, checks = _rows._checked, []
-    monkeypatch.setattr(_rows, "_checked", lambda *given: (checks.append(given), real(*given))[1])
+    real, checks = _parse._checked, []
+    monkeypatch.setattr(_parse, "_checked", lambda *given: (checks.append(given), real(*given))[1])
     for path in ("/v1/decide", "/v1/at"):
         assert running.client.post(path, json={"rows": ROWS * (rows // 3)}).status_code == 200
     assert len(checks) == 2

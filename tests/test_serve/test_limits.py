@@ -109,16 +109,16 @@ def test_a_small_arrow_body_cannot_grow(server):
 
 
 def test_large_bodies_are_never_parsed_on_the_event_loop(serve, model_file, monkeypatch):
-    from poscod.serve import _rows
+    from poscod.serve import _parse
 
     running = serve(model_file)
-    real, threads = _rows.rows_from_document, []
+    real, threads = _parse.rows_from_document, []
 
     def reading(*given):
         threads.append(threading.current_thread())
         return real(*given)
 
-    monkeypatch.setattr(_rows, "rows_from_document", reading)
+    monkeypatch.setattr(_parse, "rows_from_document", reading)
     assert running.decide(GOOD).status_code == 200
     assert running.decide(GOOD * 5000).status_code == 200
     assert [thread is running._thread for thread in threads] == [True, False]

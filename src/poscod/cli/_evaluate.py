@@ -19,7 +19,7 @@ import numpy as np
 from poscod._files import replacing
 from poscod._json import plain
 from poscod.cli._console import Console, add_output_options, json_text, percent, ranged
-from poscod.cli._engine import add_engine_options, evaluate_on_dask, on_dask, open_cluster
+from poscod.cli._dask import add_engine_options, evaluate_on_dask, on_dask, open_cluster
 from poscod.cli._fresh import add_fresh_options, given_tables, read_fresh
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._rules import compare_rules, rules_table

@@ -22,7 +22,7 @@ from poscod._validation import check_choice
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, ratio_name, reject_label_of
 from poscod.cli._columns import Column, Table
 from poscod.cli._console import Console, add_output_options, percent, ranged
-from poscod.cli._engine import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
+from poscod.cli._dask import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
 from poscod.cli._inputs import add_input_options, choose_schema, labels_of, measured, rows_of
 from poscod.cli._models import trust_options
 from poscod.cli._names import NAMES

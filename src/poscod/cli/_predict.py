@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options, percent
-from poscod.cli._engine import FrameTable, add_engine_options, on_dask, open_cluster, predict_on_dask
+from poscod.cli._dask import FrameTable, add_engine_options, on_dask, open_cluster, predict_on_dask
 from poscod.cli._inputs import rows_of, schema_for
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._tables import TableWriter, check_output, open_table

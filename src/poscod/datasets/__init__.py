@@ -11,6 +11,6 @@ from poscod.datasets._fd_shifts import read_fd_shifts
 from poscod.datasets._openood import read_openood
 from poscod.datasets._pickles import read_pickle
 from poscod.datasets._plain import read_activations
-from poscod.datasets._tables import ScoreTable, check_aligned
+from poscod.datasets._score_table import ScoreTable, check_aligned
 
 __all__ = ["ScoreTable", "load_open_digits", "read_activations", "read_fd_shifts", "read_openood", "read_pickle"]

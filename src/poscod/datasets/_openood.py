@@ -15,7 +15,7 @@ import numpy as np
 
 from poscod.datasets._pickles import read_pickle
 from poscod.datasets._plain import read_arrays
-from poscod.datasets._tables import ScoreTable, join, make_part
+from poscod.datasets._score_table import ScoreTable, join, make_part
 from poscod.exceptions import InvalidInputError
 
 

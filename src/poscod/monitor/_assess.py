@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from poscod.monitor._evidence import likely_begin, log_capital, log_gains
+from poscod.monitor._bets import likely_begin, log_capital, log_gains
 from poscod.monitor._findings import Finding
 from poscod.monitor._ledger import Ledger
+from poscod.monitor._sequential import Watch
 from poscod.monitor._times import Width, age_in_days, window_start
-from poscod.monitor._watch import Watch
 
 WIDEST_TPR = 0.04
 """Widest 95 % interval of TPR that is not called uncertain: no OOD share can be known much better."""

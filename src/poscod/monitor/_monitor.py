@@ -23,9 +23,9 @@ from poscod.monitor._findings import SEVERITIES, Finding
 from poscod.monitor._ledger import Ledger
 from poscod.monitor._partitions import Counts, missing
 from poscod.monitor._reference import Reference, reading
+from poscod.monitor._sequential import watches
 from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.monitor._times import check_width, window_index, window_start
-from poscod.monitor._watch import watches
 
 SCHEMA = 2
 """Number of the format of states; a reader refuses other numbers."""

@@ -22,13 +22,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from poscod.serve._arrow import ARROW_TYPE
 from poscod.serve._bodies import read_body
 from poscod.serve._gate import Gate
 from poscod.serve._openapi import Endpoint, describe
-from poscod.serve._rows import JSON_TYPE, READERS, parse_json
+from poscod.serve._parse import JSON_TYPE, READERS, parse_json
 from poscod.serve._say import Refusal, dumps
 from poscod.serve._service import COSTS, Question, Service
+from poscod.serve._stream import ARROW_TYPE
 
 # Larger bodies are parsed in a compute thread, so that the event loop keeps answering.
 _INLINE_BYTES = 32768

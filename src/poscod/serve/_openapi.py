@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from poscod.decision import REASONS
 from poscod.model import Schema
-from poscod.serve._arrow import ARROW_TYPE
-from poscod.serve._rows import JSON_TYPE, LONGEST_ID, NPY_TYPE, forms_of, sizes_of
+from poscod.serve._parse import JSON_TYPE, LONGEST_ID, NPY_TYPE, forms_of, sizes_of
 from poscod.serve._say import PROBLEM_TYPE
 from poscod.serve._settings import Settings
+from poscod.serve._stream import ARROW_TYPE
 
 Json = dict[str, Any]
 

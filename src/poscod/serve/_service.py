@@ -22,15 +22,15 @@ from poscod._validation import check_number
 from poscod.decision import Decisions
 from poscod.exceptions import PoscodError
 from poscod.model import POSCOD
-from poscod.serve._arrow import write_stream
 from poscod.serve._decision_log import DecisionLog, Entry
 from poscod.serve._engine import Engine, Job
 from poscod.serve._metrics import Metrics, Sample
 from poscod.serve._model import LoadedModel, ModelHolder, rates
-from poscod.serve._rows import Batch, first_gap, join, rows_from_document
+from poscod.serve._parse import Batch, first_gap, join, rows_from_document
 from poscod.serve._say import NAMES, Refusal, dumps, lists, plain, say
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
+from poscod.serve._stream import write_stream
 from poscod.serve._watch import Watch
 
 COSTS = {"alpha": "both", "tpr_min": "right"}

@@ -18,7 +18,7 @@ from poscod import POSCOD, Activations
 from poscod.backends.dask import Passes
 from poscod.cli import main
 from poscod.cli._console import Console
-from poscod.cli._engine import open_cluster
+from poscod.cli._dask import open_cluster
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid
 

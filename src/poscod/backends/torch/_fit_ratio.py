@@ -25,7 +25,7 @@ from poscod.backends.torch._exported import with_head
 from poscod.backends.torch._head import INSIDE, Head, closed_form
 from poscod.backends.torch._loss import CorrectedSigmoidLoss
 from poscod.backends.torch._network_ratio import NetworkRatio
-from poscod.backends.torch._rows import Sides, split_sides
+from poscod.backends.torch._sides import Sides, split_sides
 from poscod.backends.torch._training import Settings, Training
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import FixedLinear, LinearRatio, fit_scaler

@@ -27,7 +27,7 @@ from poscod.backends.torch._checkpoint import pack_optimiser, read_arrays, unpac
 from poscod.backends.torch._head import Head
 from poscod.backends.torch._last_layer import LastLayer
 from poscod.backends.torch._loss import CorrectedSigmoidLoss
-from poscod.backends.torch._rows import Indices, Rows, Sides, epoch_batches, fetch, step_seed
+from poscod.backends.torch._sides import Indices, Rows, Sides, epoch_batches, fetch, step_seed
 from poscod.exceptions import InvalidInputError
 
 Tensor = torch.Tensor

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from poscod.exceptions import InvalidInputError
 from poscod.model import Schema, listed, read_npy
-from poscod.serve._arrow import ARROW_TYPE, read_stream
 from poscod.serve._say import Refusal, too_many
+from poscod.serve._stream import ARROW_TYPE, read_stream
 
 JSON_TYPE, NPY_TYPE = "application/json", "application/x-npy"
 LONGEST_ID = 200

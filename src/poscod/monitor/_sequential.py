@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from poscod._validation import Floats
-from poscod.monitor._evidence import Laws, above, unexplained
+from poscod.monitor._bets import Laws, above, unexplained
 from poscod.monitor._findings import SEQUENTIAL
 from poscod.monitor._reference import Reference
 from poscod.monitor._share import ood_shares, smooth
