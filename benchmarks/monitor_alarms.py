@@ -1,7 +1,7 @@
 """Does the monitor keep its word? Coverage of OOD shares over a year, false alarms, and days until a change is noticed.
 
 The world is finite: 2,500 kinds of input with exact shares under ID and OOD, so that windows are multinomial counts and the
-truth is known. The reference is drawn anew in every run. Run with ``python -m benchmarks monitor_alarms``.
+truth is known, class by class. The reference is drawn anew in every run. Run with ``python -m benchmarks monitor_alarms``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from poscod.metrics import Interval
 from poscod.model import estimate_share
 from poscod.monitor import Monitor, Reference
 from poscod.monitor._bets import log_capital, log_gains
+from poscod.monitor._estimate import estimate
 from poscod.monitor._partitions import codes
 from poscod.monitor._sequential import watches
-from poscod.monitor._share import adjusted_count, likelihood_share
 from poscod.problem import ScodProblem
 from poscod.ratio import CorrectedSigmoid
 from poscod.rule import Promise, Rule
@@ -27,18 +27,19 @@ from poscod.theory import GaussianWorld
 
 PROBLEM = ScodProblem(alpha=0.3, tpr_min=0.95)
 DAYS = 365
-CODES = ("PSC001", "PSC002", "PSC003", "PSC004")
+CODES = ("PSC001", "PSC002", "PSC003", "PSC012")
 
 
 class World(NamedTuple):
-    """Kinds of input: what the rule says of each, and their shares under ID and OOD."""
+    """Kinds of input: what the rule says of each, their shares in each class and under OOD, and the class mix of the labeled rows."""
 
     label: Any
     risk: Any
     log_ratio: Any
     score: Any
-    p: Any
+    by_class: Any
     q: Any
+    mix: Any
 
     def decisions(self, kinds: Any, threshold: float) -> Decisions:
         """Decide on kinds of input."""
@@ -46,57 +47,171 @@ class World(NamedTuple):
         reason = rejection_reason(self.risk[kinds], self.score[kinds], accept)
         return Decisions(self.label[kinds], accept, reason, self.risk[kinds], self.log_ratio[kinds], self.score[kinds])
 
-    def laws(self, reference: Reference, name: str) -> tuple[Any, Any]:
-        """Exact shares of the cells of a partition under ID and OOD."""
-        everything = self.decisions(np.arange(len(self.p)), reference.cells.threshold)
+    def laws(self, reference: Reference, name: str) -> Any:
+        """Exact shares of the cells of a partition in each class, and, in the last row, under OOD."""
+        everything = self.decisions(np.arange(len(self.q)), reference.cells.threshold)
         code = codes(everything, reference.cells)[name]
-        size = len(reference.rejected(name))
-        return tuple(np.bincount(code, weights=w, minlength=size) for w in (self.p, self.q))
+        size = len(reference.layouts[name].answer)
+        return np.stack([np.bincount(code, weights=w, minlength=size) for w in (*self.by_class, self.q)])
+
+    def draw(self, n: int, pi: float, rng: Any) -> tuple[Any, Any]:
+        """Kinds and classes of n rows; the number of classes marks OOD."""
+        y = np.where(rng.random(n) < pi, len(self.mix), rng.choice(len(self.mix), n, p=self.mix))
+        kinds = np.empty(n, dtype=np.int64)
+        for k, law in enumerate((*self.by_class, self.q)):
+            kinds[y == k] = rng.choice(len(law), int((y == k).sum()), p=law)
+        return kinds, y
 
 
-def make_world(distance: float = 3.0) -> World:
-    world = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, distance]], weight_id=[0.7, 0.3])
+def make_world(distance: float = 3.0, classes: int = 2) -> World:
+    """Two classes, or more on a circle with OOD inputs beside the first two, which are rejected most."""
+    if classes == 2:
+        world = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, distance]], weight_id=[0.7, 0.3])
+    else:
+        turn, radius = 2 * np.pi * np.arange(classes) / classes, max(2.5, 1.4 * classes / np.pi)
+        weight = np.arange(classes, 0.0, -1.0) + 2.0
+        means = radius * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+        world = GaussianWorld(means, [[radius + distance - 0.4, 1.0]], weight_id=weight / weight.sum())
     X, finite = world.discretise(size=2500)
     rng = np.random.default_rng(0)
     log_ratio = world.log_ratio(X) + 1e-6 * rng.standard_normal(len(X))  # no ties: grids are symmetric
     risk = world.conditional_risk(X, PROBLEM)
     score = risk + PROBLEM.beta * np.exp(log_ratio)
-    return World(world.posterior(X).argmax(axis=1), risk, log_ratio, score, finite.p_id, finite.p_ood)
+    joint = finite.p_id[:, None] * world.posterior(X)
+    mix = joint.sum(axis=0)
+    return World(joint.argmax(axis=1), risk, log_ratio, score, (joint / mix).T, finite.p_ood, mix / mix.sum())
 
 
 def draw_reference(world: World, m: int, n: int, rng: Any, pi: float = 1.0, *, known_share: bool = True) -> Reference:
     """Draw m calibration rows, which set the threshold, and n clean OOD rows, or traffic whose OOD share pi is known or estimated."""
-    known = rng.choice(len(world.p), m, p=world.p)
+    known, y = world.draw(m, 0.0, rng)
     threshold = float(np.sort(world.score[known])[math.ceil(PROBLEM.tpr_min * m) - 1])
-    mixed = rng.choice(len(world.p), n, p=(1 - pi) * world.p + pi * world.q)
+    mixed, _ = world.draw(n, pi, rng)
     return Reference.from_decisions(
         world.decisions(known, threshold),
-        rng.random(m) < world.risk[known],
+        y,
         world.decisions(mixed, threshold),
         prior=Interval(pi, pi, pi, 0.95)
         if known_share
         else estimate_share(world.log_ratio[known], world.log_ratio[mixed], 0.95),
         source="ood" if pi == 1.0 else "unlabeled",
         rule=Rule(PROBLEM, PROBLEM.beta, threshold, Promise("tpr", PROBLEM.tpr_min), m),
-        classes=[0, 1],
+        classes=list(range(len(world.mix))),
         created="2026-01-01",
     )
 
 
+def windows_of(laws: Any, pi: Any, mixes: Any, n: int, rng: Any) -> Any:
+    """Draw counts of windows with the shares pi and the class mixes."""
+    law = np.column_stack([(1 - pi)[:, None] * mixes, pi]) @ laws
+    return rng.multinomial(n, law / law.sum(axis=1, keepdims=True))
+
+
 def capital_of(
-    world: World, reference: Reference, pi: Any, n: int, limit: float, rng: Any, codes: Any = CODES
+    world: World, reference: Reference, pi: Any, n: int, limit: float, rng: Any, codes: Any = CODES, mixes: Any = None
 ) -> dict[str, Any]:
-    """Capital minus what an alarm needs, day by day, for a year with the shares pi."""
-    kept = watches(reference, limit, 0.05)
-    out = {}
+    """Capital minus what an alarm needs, day by day, with the shares pi and the class mixes."""
+    kept, out = watches(reference, limit, 0.05), {}
+    mixes = np.tile(world.mix, (len(pi), 1)) if mixes is None else mixes
     for code in codes:
-        gains = []
-        for name, payoffs in kept[code].payoffs.items():
-            p, q = world.laws(reference, name)
-            counts = rng.multinomial(n, np.outer(1 - pi, p) + np.outer(pi, q))
-            gains.append(log_gains(counts, payoffs))
-        out[code] = log_capital(np.concatenate(gains, axis=1), np.arange(len(pi))) + math.log(kept[code].alpha)
+        gains = [
+            log_gains(windows_of(world.laws(reference, name), pi, mixes, n, rng), payoffs)
+            for name, payoffs in kept[code].payoffs.items()
+            if payoffs
+        ]
+        out[code] = np.full(len(pi), -np.inf)
+        if gains:
+            out[code] = log_capital(np.concatenate(gains, axis=1), np.arange(len(pi))) + math.log(kept[code].alpha)
     return out
+
+
+def wobble(world: World, days: int, rng: Any, strength: float = 0.5) -> Any:
+    """Return a class mix that comes back every week: classes have phases of their own."""
+    phase = rng.random(len(world.mix))
+    mixes = world.mix * np.exp(strength * np.sin(2 * np.pi * (np.arange(days)[:, None] / 7 + phase)))
+    return mixes / mixes.sum(axis=1, keepdims=True)
+
+
+WOBBLES = (
+    (2, 2000, 1000, 1.0),
+    (2, 2000, 2000, 0.2),
+    (3, 2000, 1000, 1.0),
+    (5, 2000, 1000, 1.0),
+    (10, 2000, 1000, 1.0),
+    (10, 5000, 1000, 1.0),
+)
+"""Classes, ID rows of the reference, rows of the second sample and their OOD share."""
+
+
+def wobble_table(runs: int, settings: Any = WOBBLES) -> None:
+    print("\nStreams of 120 windows of 1,000 decisions, OOD share = limit = 5 %, the class mix wobbles by week")
+    print("Then, in as many streams, the mix changes for good (Dirichlet) and the OOD share jumps to 10 % at once")
+    print(
+        "| classes | reference (ID, second sample) | streams | "
+        + " | ".join(CODES)
+        + " | lowest TPR of a window | jump found in 60 windows | windows until then, median (90 %) |"
+    )
+    print("|---|---|---|" + "---|" * (len(CODES) + 3))
+    for classes, m, n_ood, prior in settings:
+        streams = runs if classes <= 3 else max(1, runs // 5)  # more classes take more time
+        world, rng = make_world(classes=classes), np.random.default_rng(4)
+        alarms, delays, lowest = np.zeros(len(CODES)), [], []
+        for _ in range(streams):
+            reference = draw_reference(world, m, n_ood, rng, prior)
+            mixes = wobble(world, 120, rng)
+            capital = capital_of(world, reference, np.full(120, 0.05), 1000, 0.05, rng, mixes=mixes)
+            alarms += [capital[code].max() >= 0.0 for code in CODES]
+            accepted = world.laws(reference, "label")[:-1, :-1].sum(axis=1)
+            lowest.append((mixes @ accepted).min())
+            mixes = np.repeat([world.mix, rng.dirichlet(np.ones(classes))], [20, 60], axis=0)
+            pi = np.repeat([0.05, 0.1], [20, 60])
+            capital = capital_of(world, reference, pi, 1000, 0.05, rng, ("PSC001",), mixes)
+            late = np.flatnonzero(capital["PSC001"][20:] >= 0.0)
+            delays.append(late[0] + 1 if len(late) else np.inf)
+        found = np.isfinite(delays)
+        second = f"{n_ood} clean OOD" if prior == 1.0 else f"{n_ood} of traffic, {prior:.0%} OOD"
+        print(
+            f"| {classes} | {m}, {second} | {streams} | "
+            + " | ".join(f"{a:.0f}" for a in alarms)
+            + f" | {np.mean(lowest):.3f} | {found.mean():.0%} | {np.quantile(delays, 0.5, method='inverted_cdf'):.0f} ({np.quantile(delays, 0.9, method='inverted_cdf'):.0f}) |",
+            flush=True,
+        )
+
+
+def mix_coverage_table(runs: int) -> None:
+    print(
+        f"\nCoverage and mean width of nominal 95 % intervals, {runs} references, five windows each with class mixes from Dirichlet(1)"
+    )
+    print(
+        "| classes | ID rows | rows per window | OOD share | OOD share covered | width | class share covered | width |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for classes, m in ((2, 2000), (5, 2000), (10, 3000)):
+        world = make_world(classes=classes)
+        for n in (50, 1000, 20000):
+            for share in (0.0, 0.05, 0.3):
+                rng, hits, widths = np.random.default_rng(5), np.zeros(2), np.zeros(2)
+                for _ in range(runs):
+                    reference = draw_reference(world, m, 1000, rng)
+                    mixes, pi = rng.dirichlet(np.ones(classes), 5), np.full(5, share)
+                    ratio = windows_of(world.laws(reference, "ratio"), pi, mixes, n, rng)
+                    found = estimate(reference, ratio, labels_of(reference, ratio), 0.95)
+                    for i, (part, truth) in enumerate(((found.pi, pi), (found.mix, mixes))):
+                        hits[i] += np.mean((part.low <= truth) & (truth <= part.high))
+                        widths[i] += np.mean(part.high - part.low)
+                a, b = hits / runs
+                wide, wider = widths / runs
+                print(
+                    f"| {classes} | {m} | {n} | {share:.0%} | {a:.3f} | {wide:.3f} | {b:.3f} | {wider:.3f} |",
+                    flush=True,
+                )
+
+
+def labels_of(reference: Reference, ratio: Any) -> Any:
+    """Return counts of accepted answers, from those of log g by answers."""
+    layout, k = reference.layouts["ratio"], len(reference.cells.classes)
+    accepted = [ratio[:, (layout.answer == a) & ~layout.rejected].sum(axis=1) for a in range(k + 1)]
+    return np.column_stack([*accepted, ratio[:, layout.rejected].sum(axis=1)])
 
 
 SETTINGS = ((5000, 500, 200), (50, 2000, 1000), (1000, 2000, 1000), (20000, 2000, 1000), (1000, 20000, 10000))
@@ -112,7 +227,7 @@ PATTERNS = {
 def coverage_table(world: World, runs: int) -> None:
     print(f"\nCoverage of nominal 95 % intervals, {runs} years of {DAYS} windows, reference drawn anew for every year")
     print(
-        "| OOD share | rows per window | reference (ID, OOD rows) | adjusted count | mean width | likelihood | mean width |"
+        "| OOD share | rows per window | reference (ID, OOD rows) | from acceptance | mean width | from the ratio | mean width |"
     )
     print("|---|---|---|---|---|---|---|")
     day = np.arange(DAYS)
@@ -122,19 +237,9 @@ def coverage_table(world: World, runs: int) -> None:
             pi, hits, widths = pattern(day), np.zeros(2), np.zeros(2)
             for _ in range(runs):
                 reference = draw_reference(world, m, n_ood, rng)
-                p, q = world.laws(reference, "ratio")
-                counts = rng.multinomial(n, np.outer(1 - pi, p) + np.outer(pi, q))
-                accepted = counts[:, ~reference.rejected("ratio")].sum(axis=1)
-                pairs = [
-                    (int(c["label"][:-1].sum()), int(c["label"].sum()))
-                    for c in (reference.id_counts, reference.mixed_counts)
-                ]
-                shares = (
-                    adjusted_count(accepted, np.full(DAYS, n), *pairs, reference.prior, 0.95),
-                    likelihood_share(
-                        counts, reference.id_counts["ratio"], reference.mixed_counts["ratio"], reference.prior, 0.95
-                    ),
-                )
+                counts = windows_of(world.laws(reference, "ratio"), pi, np.tile(world.mix, (DAYS, 1)), n, rng)
+                found = estimate(reference, counts, labels_of(reference, counts), 0.95)
+                shares = found.pi_count, found.pi
                 hits += [np.mean((s.low <= pi) & (pi <= s.high)) for s in shares]
                 widths += [np.mean(s.high - s.low) for s in shares]
             a, b = hits / runs
@@ -247,6 +352,8 @@ def second_sample_table(runs: int) -> None:
 
 def main(*, quick: bool = False) -> None:
     world = make_world()
+    wobble_table(5 if quick else 1000)
+    mix_coverage_table(2 if quick else 100)
     delay_table(world, 5 if quick else 100)
     alarm_table(world, 5 if quick else 1000)
     coverage_table(world, 2 if quick else 50)

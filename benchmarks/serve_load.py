@@ -1,8 +1,12 @@
 """The service under load, from a second process over 127.0.0.1, as a ratio to a bare Starlette endpoint.
 
-``python -m benchmarks serve_load`` measures requests per second, p50 and p99 for batches of 1 and 256 rows, closed loop with 32
-connections, and the CPU time per request, which hardly depends on what else the machine does. ``python -m benchmarks.serve_load soak --minutes 5`` sends 80 % of the measured capacity at even intervals, counts
-errors and watches the memory of the service.
+``python -m benchmarks serve_load`` prints CPU time per request, all of it and without ``model.decide``, as ratios to two endpoints that
+read the same body and do one matrix product. *Bare* answers with all logits as JSON, which is a larger answer than that of the service;
+*lean* answers with as many columns of the same kinds as the service, in the same format. All servers run at once and take turns in
+short bursts, so that each ratio is of neighbours in time; the median over the rounds is shown. Bursts are closed loops.
+
+``python -m benchmarks.serve_load soak --minutes 5`` sends 80 % of the measured capacity at even intervals, counts errors and watches
+the memory of the service.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +33,14 @@ import numpy as np
 from benchmarks._timing import print_table
 
 FEATURES, CLASSES = 32, 10
-TYPES = {"json": "application/json", "npy": "application/x-npy"}
+ARROW = "application/vnd.apache.arrow.stream"
+# Media types of a body and of its answer.
+TYPES = {
+    "json": ("application/json", "*/*"),
+    "npy": ("application/x-npy", "*/*"),
+    "arrow": (ARROW, "*/*"),
+    "arrow both ways": (ARROW, ARROW),
+}
 
 
 # The load generator: a second process that knows nothing of poscod.
@@ -42,10 +55,9 @@ async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
 
 
 def request_bytes(path: str, body: bytes, kind: str) -> bytes:
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {TYPES[kind]}\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    given, wanted = TYPES[kind]
+    lines = ["Host: 127.0.0.1", f"Content-Type: {given}", f"Accept: {wanted}", f"Content-Length: {len(body)}"]
+    return "\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + body
 
 
 async def closed_loop(port: int, request: bytes, connections: int, seconds: float) -> dict[str, Any]:
@@ -152,23 +164,47 @@ def make_model(path: Path, ratio: str) -> None:
 
 
 def bare_app() -> Any:
-    """Return a Starlette endpoint that reads the same bodies and does the same matrix product."""
+    """Return two Starlette endpoints that read the same bodies as the service and do one matrix product."""
+    import pyarrow as pa
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
 
     weights = np.random.default_rng(0).normal(size=(FEATURES, CLASSES))
+    words = np.array(["accepted", "unfamiliar"])
 
-    async def product(request: Request) -> Response:
-        body = await request.body()
-        if request.headers["content-type"] == TYPES["npy"]:
+    async def logits_of(request: Request) -> np.ndarray:
+        body, kind = await request.body(), request.headers["content-type"]
+        if kind == ARROW:
+            table = pa.ipc.open_stream(body).read_all()
+            rows = np.column_stack([column.to_numpy() for column in table.columns])
+        elif kind == TYPES["npy"][0]:
             rows = np.load(io.BytesIO(body), allow_pickle=False)
         else:
             rows = np.asarray(json.loads(body)["rows"])
-        return Response(json.dumps({"logits": (rows @ weights).tolist()}), media_type="application/json")
+        return rows @ weights
 
-    return Starlette(routes=[Route("/v1/decide", product, methods=["POST"])])
+    def answer(request: Request, columns: dict[str, np.ndarray]) -> Response:
+        if request.headers["accept"] != ARROW:
+            text = json.dumps({name: column.tolist() for name, column in columns.items()})
+            return Response(text, media_type="application/json")
+        table, sink = pa.table({name: column.ravel() for name, column in columns.items()}), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return Response(sink.getvalue().to_pybytes(), media_type=ARROW)
+
+    async def bare(request: Request) -> Response:
+        return answer(request, {"logits": await logits_of(request)})
+
+    async def lean(request: Request) -> Response:
+        logits = await logits_of(request)
+        label, accept = logits.argmax(axis=1), logits[:, 0] > 0.0
+        columns = {"prediction": np.where(accept, label, -1), "label": label, "accept": accept}
+        columns |= {"reason": words[accept.astype(int)]}
+        return answer(request, columns | {f"number_{i}": logits[:, i] for i in range(3)})
+
+    return Starlette(routes=[Route(path, call, methods=["POST"]) for path, call in (("/bare", bare), ("/lean", lean))])
 
 
 @contextlib.contextmanager
@@ -186,6 +222,25 @@ def server(command: list[str]) -> Iterator[tuple[int, subprocess.Popen[str]]]:
 
 def poscod_server(model: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "poscod", "serve", str(model), "--port", "0", *options]
+
+
+def timed_server(counter: Path, arguments: list[str]) -> None:
+    """Run ``poscod`` with these arguments, and keep the CPU time that `POSCOD.decide` has used in a file of one double."""
+    from poscod import POSCOD
+    from poscod.cli import main as poscod
+
+    spent, lock, decide = np.memmap(counter, dtype=np.float64, mode="r+", shape=1), threading.Lock(), POSCOD.decide
+
+    def timed(self: POSCOD, *given: Any, **named: Any) -> Any:
+        start = time.thread_time()  # one BLAS thread: the thread that decides does all of it
+        try:
+            return decide(self, *given, **named)
+        finally:
+            with lock:
+                spent[0] += time.thread_time() - start
+
+    POSCOD.decide = timed  # type: ignore[method-assign]
+    poscod(arguments)
 
 
 def bare_server() -> None:
@@ -206,7 +261,14 @@ def body_of(rows: int, kind: str) -> bytes:
     if kind == "json":
         return json.dumps({"rows": X.round(6).tolist()}).encode()
     file = io.BytesIO()
-    np.save(file, X)
+    if kind == "npy":
+        np.save(file, X)
+        return file.getvalue()
+    import pyarrow as pa
+
+    table = pa.table({f"x{i}": X[:, i] for i in range(FEATURES)})
+    with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
     return file.getvalue()
 
 
@@ -225,55 +287,85 @@ def cpu_seconds_of(pid: int) -> float:
 
 # What is measured.
 
-CASES = [(1, "json", 1), (1, "json", 32), (256, "json", 32), (256, "npy", 32)]
+CASES = [
+    (1, "json", 1),
+    (1, "json", 32),
+    (256, "json", 1),
+    (256, "json", 32),
+    (256, "npy", 32),
+    (256, "arrow", 32),
+    (256, "arrow both ways", 32),
+]
 
 
-def measure(command: list[str], seconds: float) -> list[dict[str, Any]]:
-    with server(command) as (port, process):
-        out = []
-        for rows, kind, connections in CASES:
-            body = body_of(rows, kind)
-            generate(port, "/v1/decide", body, kind, connections, min(1.0, seconds))  # warm
-            before = cpu_seconds_of(process.pid)
-            result = generate(port, "/v1/decide", body, kind, connections, seconds)
-            out.append({**result, "cpu_ms": 1e3 * (cpu_seconds_of(process.pid) - before) / max(result["n"], 1)})
-        return out
+@dataclass
+class Candidate:
+    """A server that runs: where to send, its process, and where it counts the time of `decide`."""
+
+    name: str
+    path: str
+    port: int
+    pid: int
+    counter: Path
+
+    def burst(self, rows: int, kind: str, connections: int, seconds: float) -> dict[str, Any]:
+        """Send for some seconds; add the CPU time per request, all of it and that of `decide`."""
+        before, decided = cpu_seconds_of(self.pid), self.decided()
+        result = generate(self.port, self.path, body_of(rows, kind), kind, connections, seconds)
+        n = max(result["n"], 1)
+        cpu, decided = cpu_seconds_of(self.pid) - before, self.decided() - decided
+        return {**result, "cpu_ms": 1e3 * cpu / n, "decide_ms": 1e3 * decided / n}
+
+    def decided(self) -> float:
+        """Return the CPU seconds of `decide` so far; 0 where nobody counts them."""
+        return float(np.fromfile(self.counter)[0]) if self.counter.exists() else 0.0
 
 
 def main(quick: bool = False) -> None:
-    seconds = 1.0 if quick else 5.0
-    with tempfile.TemporaryDirectory() as folder:
-        models = {}
-        for ratio in ("default", "paper"):
-            models[ratio] = Path(folder, f"{ratio}.poscod")
-            make_model(models[ratio], ratio)
-        bare = [sys.executable, "-m", "benchmarks.serve_load", "bare"]
-        runs = {"bare Starlette": measure(bare, seconds)}
-        runs["poscod, default ratio"] = measure(poscod_server(models["default"], "--quiet"), seconds)
-        runs["poscod, recipe='paper'"] = measure(poscod_server(models["paper"], "--quiet"), seconds)
-        runs["poscod, paper, joint-rows 0"] = measure(
-            poscod_server(models["paper"], "--quiet", "--joint-rows", "0"), seconds
-        )
-        runs["poscod, paper, log sqlite, lines"] = measure(
-            poscod_server(models["paper"], "--log", f"sqlite:///{folder}/d.db"), seconds
-        )
-    table = []
-    for i, (rows, kind, connections) in enumerate(CASES):
-        for name, results in runs.items():
-            r, base = results[i], runs["bare Starlette"][i]
-            cells = [f"{rows} {kind} x{connections}", name, f"{r['rps']:.0f}", r["p50_ms"], r["p99_ms"], r["cpu_ms"]]
-            table.append([*cells, f"{1e3 / r['cpu_ms']:.0f}", r["cpu_ms"] / base["cpu_ms"], r["errors"]])
-    header = [
-        "rows, body, connections",
-        "server",
-        "requests/s",
-        "p50 ms",
-        "p99 ms",
-        "CPU ms per request",
-        "requests per CPU second",
-    ]
-    header += ["CPU, x bare", "errors"]
-    print_table(f"closed loop, {seconds:g} s per cell, {FEATURES} features, {CLASSES} classes", header, table)
+    seconds, rounds = (0.3, 1) if quick else (1.0, 5)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        servers = []
+
+        def start(command: list[str], name: str, *paths: str) -> None:
+            counter = Path(folder, str(len(servers)))
+            if command[2] == "poscod":
+                np.zeros(1).tofile(counter)
+                command = [sys.executable, "-m", "benchmarks.serve_load", "timed", str(counter), *command[3:]]
+            port, process = stack.enter_context(server(command))
+            servers.extend(Candidate(name or path[1:], path, port, process.pid, counter) for path in paths)
+
+        models = {ratio: Path(folder, f"{ratio}.poscod") for ratio in ("default", "paper")}
+        for ratio, path in models.items():
+            make_model(path, ratio)
+        start([sys.executable, "-m", "benchmarks.serve_load", "bare"], "", "/bare", "/lean")
+        start(poscod_server(models["default"], "--quiet"), "default ratio", "/v1/decide")
+        start(poscod_server(models["paper"], "--quiet"), "paper's ratio", "/v1/decide")
+        log = ("--log", f"sqlite:///{folder}/d.db")
+        start(poscod_server(models["paper"], *log), "paper's ratio, SQLite log and log lines", "/v1/decide")
+        table = [row for case in CASES for row in _rows_of(case, servers, seconds, rounds)]
+    header = ["rows, body, connections", "server", "requests/s", "p50 ms", "p99 ms", "CPU ms", "of it decide"]
+    header += ["x bare", "x bare without decide", "x lean", "x lean without decide", "errors"]
+    title = (
+        f"closed loop, {rounds} rounds of {seconds:g} s, {FEATURES} features, {CLASSES} classes, CPU time per request"
+    )
+    print_table(title, header, table)
+
+
+def _rows_of(case: tuple[int, str, int], servers: list[Candidate], seconds: float, rounds: int) -> Iterator[list[Any]]:
+    """Yield a row of the table per server."""
+    rows, kind, connections = case
+    for candidate in servers:  # warm
+        candidate.burst(*case, min(0.5, seconds))
+    runs = [[candidate.burst(*case, seconds) for candidate in servers] for _ in range(rounds)]
+    for i, candidate in enumerate(servers):
+        mine = {key: np.array([run[i][key] for run in runs]) for key in runs[0][i]}
+        cells = [f"{rows} {kind} x{connections}", candidate.name, f"{np.median(mine['rps']):.0f}"]
+        cells += [float(np.median(mine[key])) for key in ("p50_ms", "p99_ms", "cpu_ms", "decide_ms")]
+        for base in (0, 1):
+            other = np.array([run[base]["cpu_ms"] for run in runs])
+            alone = mine["cpu_ms"] - mine["decide_ms"]
+            cells += [float(np.median(mine["cpu_ms"] / other)), float(np.median(alone / other))]
+        yield [*cells, int(mine["errors"].sum())]
 
 
 def soak(minutes: float, share: float, ratio: str = "default") -> dict[str, Any]:
@@ -311,6 +403,8 @@ if __name__ == "__main__":
         client(sys.argv[2:])
     elif sys.argv[1:2] == ["bare"]:
         bare_server()
+    elif sys.argv[1:2] == ["timed"]:
+        timed_server(Path(sys.argv[2]), sys.argv[3:])
     else:
         parser = argparse.ArgumentParser(description=__doc__)
         parser.add_argument("what", choices=["soak", "table"])

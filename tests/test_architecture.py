@@ -33,6 +33,7 @@ LAYERS = {
     "scores": 2,
     "risk": 3,
     "ratio": 3,
+    "mix": 3,
     "strategies": 4,
     "selector": 5,
     "model": 6,

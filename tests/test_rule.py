@@ -135,7 +135,10 @@ def test_risk_bounds_of_several_rules_share_their_error():
 def test_guarantees_that_would_not_hold_are_refused():
     with pytest.raises(InvalidInputError, match="does not cover this problem"):
         solve(BoundedProblem(0.8, 0.6), rows(), delta=0.1)
-    with pytest.raises(InvalidInputError, match="calibration must be a share"):
+    with pytest.raises(
+        InvalidInputError,
+        match="needs rows that nothing was fitted on: fit with threshold='guaranteed' or with a share",
+    ):
         solve(ScodProblem(), rows(held_out=False), delta=0.1)
     with pytest.raises(InvalidInputError, match="takes no sample_weight"):
         solve(ScodProblem(), rows(weight=np.ones(400)), delta=0.1)
@@ -169,6 +172,48 @@ def test_the_condition_of_a_promise_names_what_was_looked_at():
     assert "fixed before those rows were looked at" in Promise("tpr", 0.9, 0.95).condition
     assert "without a look at the traffic" in Promise("tpr", 0.9, 0.95, chosen_later=True).condition
     assert "12 compared rules at once" in Promise("tpr", 0.9, 0.95, 12, True).condition
+
+
+def test_promises_say_whose_class_mix_they_speak_of():
+    def said(promise, problem=None):
+        return str(Rule(problem or ScodProblem(0.3, 0.95), 0.4, 0.1, promise, 1200)).split(". ")[-1]
+
+    every = Promise("tpr", 0.95, 0.9, over="classes")
+    assert str(every) == "TPR of every class is at least 0.95 with probability 0.9"
+    assert said(every) == (
+        "At least 95 % of the ID inputs of every class are accepted, with probability 90 % over 1,200 held-out rows, so whatever the class mix."
+    )
+    assert "like the calibration rows of their class, in any class mix" in every.condition
+    later = dataclasses.replace(every, rules=4, chosen_later=True)
+    assert said(later).endswith("so whatever the class mix, for 4 compared rules at once.")
+    about = Promise("tpr", 0.95, over="classes")
+    assert str(about) == "TPR of every class is about 0.95 or more"
+    assert said(about) == (
+        "About 95 % or more of the ID inputs of every class are accepted: met on average over 1,200 calibration rows, not guaranteed."
+    )
+    traffic = Promise("tpr", 0.95, mix="traffic")
+    assert str(traffic) == "TPR in the class mix of the traffic is about 0.95"
+    assert said(traffic).startswith(
+        "About 95 % of ID inputs in the class mix of the traffic are accepted: met on average"
+    )
+    assert (
+        traffic.condition
+        == "It speaks of ID inputs like the calibration rows in the class mix of the traffic, on average."
+    )
+    labeled = Promise("tpr", 0.95, 0.9, mix="labeled")
+    assert said(labeled) == (
+        "At least 95 % of ID inputs in the class mix of the labeled rows are accepted, with probability 90 % over 1,200 held-out rows; "
+        "the traffic has another class mix."
+    )
+    assert (
+        "in the class mix of the labeled rows, which is not that of the traffic, and of one rule" in labeled.condition
+    )
+    risk = Promise("selective_risk", 0.02, 0.9, mix="labeled")
+    assert str(risk) == "selective risk in the class mix of the labeled rows is at most 0.02 with probability 0.9"
+    assert said(risk, RiskBound(0.02)).startswith(
+        "At most 2 % of the accepted ID inputs in the class mix of the labeled rows are answered wrongly, with"
+    )
+    assert {key: risk.to_dict()[key] for key in ("over", "mix")} == {"over": "all", "mix": "labeled"}
 
 
 def misses(rules, draws=2000, compared=12, m=150, tpr_min=0.8, delta=0.1):

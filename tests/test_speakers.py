@@ -6,6 +6,7 @@ Shell (text and JSON), service, report (JSON and page), its explorer, the monito
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import html
 import io
@@ -14,18 +15,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from poscod import POSCOD, ScodProblem
 from poscod.cli import main
+from poscod.exceptions import InvalidInputError
+from poscod.mix import ClassMix
+from poscod.model import ClassMixWarning, mix_document
 from poscod.monitor import Monitor, Reference
-from poscod.problem import BoundedProblem, CostProblem, CoverageProblem, GeneralisedProblem, PrecisionProblem
+from poscod.problem import BoundedProblem, CostProblem, CoverageProblem, GeneralisedProblem, PrecisionProblem, RiskBound
 from poscod.ratio import CorrectedSigmoid
 from poscod.report import render, summarise
+from poscod.rule import Promise
 from poscod.theory import GaussianWorld
 
 WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
+SHIFTED = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]], weight_id=[0.85, 0.15])
 RATIO = CorrectedSigmoid("paper", l2=1e-3)
 FIRST = Path(__file__).parent / "test_model" / "first_edition"
 
@@ -33,6 +40,24 @@ WAYS = {
     "fit": lambda m: m["empirical"],
     "guaranteed": lambda m: m["guaranteed"],
     "folds": lambda m: m["folds"],
+    "every class": lambda m: m["every"],
+    "every class guaranteed": lambda m: m["every guaranteed"],
+    "every class at": lambda m: m["every"].at(alpha=0.2, tpr_min=0.8),
+    "every class guaranteed at": lambda m: m["every guaranteed"].at(alpha=0.2, tpr_min=0.75),
+    "every class among 4": lambda m: m["every guaranteed"].at(alpha=0.2, rules=4),
+    "every class bounded": lambda m: m["every"].with_rule(BoundedProblem(0.8, 0.5)),
+    "every class budget": lambda m: m["every guaranteed"].budget(0.2),
+    "every class again": lambda m: m["every guaranteed"].budget(0.2).at(tpr_min=0.8),
+    "every class on a cluster": lambda m: m["cluster every"],
+    "another class mix": lambda m: moved(m["empirical"], ScodProblem(0.3, 0.9)),
+    "another class mix guaranteed": lambda m: moved(m["guaranteed"], ScodProblem(0.3, 0.85)),
+    "another class mix, risk bound": lambda m: moved(m["guaranteed"], RiskBound(0.2, 0.1)),
+    "another class mix, every class": lambda m: moved(m["every guaranteed"], ScodProblem(0.3, 0.8)),
+    "shifted mix": lambda m: m["shifted"],
+    "shifted mix at": lambda m: m["shifted"].at(alpha=0.2, tpr_min=0.8),
+    "shifted mix guaranteed": lambda m: m["shifted guaranteed"],
+    "shifted mix budget": lambda m: m["shifted"].budget(0.2),
+    "shifted mix on a cluster": lambda m: m["cluster shifted"],
     "asked for at first": lambda m: m["asked"],
     "at": lambda m: m["empirical"].at(alpha=0.2, tpr_min=0.8),
     "at after at": lambda m: m["empirical"].with_rule(ScodProblem(0.2, 0.8)).at(alpha=0.6),
@@ -61,11 +86,27 @@ WAYS = {
     "first cluster": lambda m: POSCOD.load(FIRST / "dask.poscod"),
 }
 
-# quantity, bound, confidence, compared rules, chosen after the fit
+# quantity, bound, confidence, compared rules, chosen after the fit; where they are not "all" and None, over what and for which class mix
 PROMISES = {
     "fit": ("tpr", 0.9, None, 1, False),
     "guaranteed": ("tpr", 0.85, 0.9, 1, False),
     "folds": ("tpr", 0.9, None, 1, False),
+    "every class": ("tpr", 0.9, None, 1, False, "classes"),
+    "every class guaranteed": ("tpr", 0.8, 0.9, 1, False, "classes"),
+    "every class at": ("tpr", 0.8, None, 1, True, "classes"),
+    "every class guaranteed at": ("tpr", 0.75, 0.9, 1, True, "classes"),
+    "every class among 4": ("tpr", 0.8, 0.9, 4, True, "classes"),
+    "every class bounded": ("tpr", 0.8, None, 1, True, "classes"),
+    "every class again": ("tpr", 0.8, 0.9, 1, True, "classes"),
+    "every class on a cluster": ("tpr", 0.8, 0.9, 1, False, "classes"),
+    "another class mix": ("tpr", 0.9, None, 1, True, "all", "traffic"),
+    "another class mix guaranteed": ("tpr", 0.85, 0.9, 1, True, "all", "labeled"),
+    "another class mix, risk bound": ("selective_risk", 0.2, 0.9, 1, True, "all", "labeled"),
+    "another class mix, every class": ("tpr", 0.8, 0.9, 1, True, "classes"),
+    "shifted mix": ("tpr", 0.9, None, 1, False, "all", "traffic"),
+    "shifted mix at": ("tpr", 0.8, None, 1, True, "all", "traffic"),
+    "shifted mix guaranteed": ("tpr", 0.85, 0.9, 1, False, "all", "labeled"),
+    "shifted mix on a cluster": ("tpr", 0.9, None, 1, False, "all", "traffic"),
     "asked for at first": ("tpr", 0.75, None, 1, False),
     "at": ("tpr", 0.8, None, 1, True),
     "at after at": ("tpr", 0.8, None, 1, True),
@@ -89,18 +130,39 @@ PROMISES = {
 }
 
 
+def moved(model, problem):
+    """The model as if its traffic had another class mix, asked for a problem there."""
+    p = np.full(2, 0.5)
+    mix = ClassMix(p, np.array([0.8, 0.2]), p, p, p_value=0.0, changed=True)
+    model = copy.copy(model)
+    model.calibration_ = dataclasses.replace(model.calibration_, mix=mix)
+    return model.with_rule(problem)
+
+
+def warned(fit):
+    """Fit where the traffic has another class mix, which is told."""
+    with pytest.warns(ClassMixWarning, match="another class mix"):
+        return fit()
+
+
 @pytest.fixture(scope="module")
 def fitted():
     X, y = WORLD.sample_id(800, random_state=0)
     traffic, _ = WORLD.sample_mixture(400, pi=0.3, random_state=1)
 
-    def fit(**parameters):
+    def fit(traffic=traffic, **parameters):
         return POSCOD(LogisticRegression(), RATIO, random_state=0, **parameters).fit(X, y, X_unlabeled=traffic)
 
+    shifted, _ = SHIFTED.sample_mixture(400, pi=0.3, random_state=1)
+
     made = {
-        "empirical": fit(alpha=0.3, tpr_min=0.9),
+        "empirical": fit(alpha=0.3, tpr_min=0.9, calibration=0.5),
         "guaranteed": fit(alpha=0.3, tpr_min=0.85, threshold="guaranteed", delta=0.1),
-        "folds": fit(alpha=0.3, tpr_min=0.9, calibration=3),
+        "folds": fit(alpha=0.3, tpr_min=0.9),
+        "every": fit(alpha=0.3, tpr_min=0.9, tpr_over="classes"),
+        "every guaranteed": fit(alpha=0.3, tpr_min=0.8, tpr_over="classes", threshold="guaranteed", delta=0.1),
+        "shifted": warned(lambda: fit(shifted, alpha=0.3, tpr_min=0.9)),
+        "shifted guaranteed": warned(lambda: fit(shifted, alpha=0.3, tpr_min=0.85, threshold="guaranteed", delta=0.1)),
         "asked": fit(problem=GeneralisedProblem(0.4, 0.75)),
     }
     array, dask = (pytest.importorskip(name, reason="dask is not installed") for name in ("dask.array", "dask"))
@@ -110,6 +172,12 @@ def fitted():
     with dask.config.set(scheduler="threads"):
         made["cluster"] = fit_chunks(
             frozen, array.from_array(X[100:], (100, 2)), y[100:], array.from_array(traffic, (80, 2))
+        )
+        chunks = array.from_array(X[100:], (100, 2)), y[100:], array.from_array(shifted, (80, 2))
+        made["cluster shifted"] = warned(lambda: fit_chunks(frozen, *chunks))
+        strict = clone(frozen).set_params(tpr_min=0.8, tpr_over="classes", threshold="guaranteed", delta=0.1)
+        made["cluster every"] = fit_chunks(
+            strict, array.from_array(X[100:], (100, 2)), y[100:], array.from_array(traffic, (80, 2))
         )
     return made
 
@@ -155,7 +223,11 @@ def plain(page):
 def test_the_rule_is_what_was_asked(said):
     name, model, *_ = said
     promise = model.rule_.promise
-    assert (None if promise is None else dataclasses.astuple(promise)) == PROMISES.get(name)
+    asked = PROMISES.get(name)
+    assert promise == (None if asked is None else Promise(*asked))
+    if promise is not None and promise.over == "classes":
+        assert "every class" in str(model.rule_)
+        assert "every class" in str(promise)
     assert model.rule_.tpr_promised == (promise.bound if promise is not None and promise.quantity == "tpr" else None)
     if model.rule_.tpr_promised is not None:
         assert model.rule_.tpr_promised == model.rule_.problem.tpr_min
@@ -165,13 +237,18 @@ def test_a_loaded_model_says_the_same(said):
     _, model, path, _ = said
     assert POSCOD.load(path).rule_ == model.rule_
     assert str(POSCOD.load(path).rule_) == str(model.rule_)
+    assert mix_document(POSCOD.load(path)) == mix_document(model)
 
 
 def test_the_shell(said):
     _, model, path, (table, *_) = said
     arguments = ("evaluate", path, "--id", table, "--target", "class")
-    assert json.loads(shell(*arguments, "--json"))["rule"] == model.rule_.to_dict()
-    assert str(model.rule_) in " ".join(shell(*arguments).split())
+    document, text = json.loads(shell(*arguments, "--json")), " ".join(shell(*arguments).split())
+    assert document["rule"] == model.rule_.to_dict()
+    assert str(model.rule_) in text
+    mix = mix_document(model)
+    assert document["class_mix"]["at_fit"] == mix
+    assert (mix["sentence"] in text) == mix["changed"]
 
 
 def test_the_service(said):
@@ -180,7 +257,9 @@ def test_the_service(said):
 
     _, model, path, _ = said
     with testclient.TestClient(create_app(path, Settings()), base_url="http://127.0.0.1") as client:
-        assert client.get("/v1/model").json()["rule"] == model.rule_.to_dict()
+        card = client.get("/v1/model").json()
+        assert card["rule"] == model.rule_.to_dict()
+        assert card["class_mix"] == mix_document(model)
 
 
 def test_the_report_and_its_explorer(said):
@@ -198,15 +277,20 @@ def test_the_report_and_its_explorer(said):
             promise.bound,
             promise.confidence,
         )
+    assert summary["class_mix"]["at_fit"] == mix_document(model, model.calibration_.classes)
     for form in (".html", ".md"):
-        assert str(model.rule_) in plain(render(summary, form))
+        page = plain(render(summary, form))
+        assert str(model.rule_) in page
+        if summary["class_mix"]["at_fit"]["changed"]:
+            assert summary["class_mix"]["at_fit"]["sentence"] in page
     explorer = summary["explorer"]
     start = {key: explorer[key]["positions"][explorer[key]["start"]] for key in ("alpha", "tpr_min")}
     assert start["alpha"] == model.rule_.problem.alpha
     if explorer["own"]:  # the sliders stand where the rule does
         assert start["tpr_min"] == model.rule_.problem.tpr_min
     else:
-        assert type(model.rule_.problem) is not ScodProblem or name in {"guaranteed among 12", "first cluster"}
+        elsewhere = {"guaranteed among 12", "first cluster"}
+        assert type(model.rule_.problem) is not ScodProblem or name in elsewhere or promise.over == "classes"
 
 
 def test_the_monitor(said):
@@ -223,7 +307,12 @@ def test_the_onnx_graph(said):
     pytest.importorskip("onnx", reason="onnx is not installed")
     from poscod.backends.onnx import export_rule
 
-    _, model, *_ = said
+    way, model, *_ = said
+    if way == "first edition":
+        with pytest.raises(InvalidInputError, match="cannot be exported: fit the model again"):
+            export_rule(model)
+        return
     properties = {item.key: item.value for item in export_rule(model).metadata_props}
     assert json.loads(properties["poscod.rule"]) == model.rule_.to_dict()
     assert json.loads(properties["poscod.sentence"]) == str(model.rule_)
+    assert json.loads(properties["poscod.class_mix"]) == mix_document(model)

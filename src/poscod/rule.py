@@ -20,6 +20,8 @@ from poscod.problem import Problem
 
 __all__ = ["Promise", "Rule"]
 
+_MIXES = {"labeled": "in the class mix of the labeled rows", "traffic": "in the class mix of the traffic"}
+
 
 @dataclass(frozen=True)
 class Promise:
@@ -37,6 +39,11 @@ class Promise:
         Number of compared rules for which it holds at once.
     chosen_later : bool, default=False
         Whether the rule was chosen after the fit, when the traffic could have been looked at.
+    over : {"all", "classes"}, default="all"
+        Whether the bound holds for all ID inputs together, or for those of every class and so for every class mix.
+    mix : {"labeled", "traffic"} or None, default=None
+        Whose class mix it speaks of, where that of the traffic was found to differ from that of the labeled rows; None where it was not, and
+        where every class mix is meant.
 
     Examples
     --------
@@ -44,6 +51,10 @@ class Promise:
     TPR is about 0.95
     >>> print(Promise("selective_risk", 0.01, 0.9))
     selective risk is at most 0.01 with probability 0.9
+    >>> print(Promise("tpr", 0.95, 0.9, over="classes"))
+    TPR of every class is at least 0.95 with probability 0.9
+    >>> print(Promise("tpr", 0.95, mix="traffic"))
+    TPR in the class mix of the traffic is about 0.95
     """
 
     quantity: str
@@ -51,17 +62,24 @@ class Promise:
     confidence: float | None = None
     rules: int = 1
     chosen_later: bool = False
+    over: str = "all"
+    mix: str | None = None
 
     def __str__(self) -> str:
-        subject = {"tpr": "TPR is at least", "selective_risk": "selective risk is at most"}[self.quantity]
+        name = {"tpr": "TPR", "selective_risk": "selective risk"}[self.quantity]
+        name += " of every class" if self.over == "classes" else "" if self.mix is None else f" {_MIXES[self.mix]}"
         if self.confidence is None:
-            return f"{subject.rsplit(' at ', 1)[0]} about {self.bound:g}"
-        return f"{subject} {self.bound:g} with probability {self.confidence:g}"
+            return f"{name} is about {self.bound:g}" + (" or more" if self.over == "classes" else "")
+        return f"{name} is at {'least' if self.quantity == 'tpr' else 'most'} {self.bound:g} with probability {self.confidence:g}"
 
     @property
     def condition(self) -> str:
         """What the promise is conditional on, in a sentence."""
         like = "It speaks of ID inputs like the calibration rows"
+        if self.over == "classes":
+            like += " of their class, in any class mix"
+        elif self.mix is not None:
+            like += f" {_MIXES[self.mix]}" + (", which is not that of the traffic" if self.mix == "labeled" else "")
         if self.confidence is None:
             return f"{like}, on average."
         if self.rules > 1:
@@ -197,15 +215,22 @@ class Rule:
                 else f"At most {100 * share:.6g} % of the traffic seen at fit is rejected; n{nothing}"
             )
         percent = f"{100 * promise.bound:.6g} %"
+        mix = "" if promise.mix is None else f" {_MIXES[promise.mix]}"
+        inputs = "the ID inputs of every class" if promise.over == "classes" else f"ID inputs{mix}"
         if promise.confidence is None:
-            return f"About {percent} of ID inputs are accepted: met on average over {self.rows:,} calibration rows, not guaranteed."
+            about = f"About {percent}" + (" or more" if promise.over == "classes" else "")
+            return (
+                f"{about} of {inputs} are accepted: met on average over {self.rows:,} calibration rows, not guaranteed."
+            )
         if promise.quantity == "tpr":
-            what = f"At least {percent} of ID inputs are accepted"
+            what = f"At least {percent} of {inputs} are accepted"
         elif self.problem.loss == "zero_one":
-            what = f"At most {percent} of the accepted ID inputs are answered wrongly"
+            what = f"At most {percent} of the accepted {inputs} are answered wrongly"
         else:
-            what = f"The mean loss of accepted ID inputs is at most {promise.bound:.6g}"
+            what = f"The mean loss of accepted {inputs} is at most {promise.bound:.6g}"
         many = f", for {promise.rules} compared rules at once" if promise.rules > 1 else ""
         alone = ", if this rule was chosen without a look at the traffic" * (promise.chosen_later and not many)
+        any_mix = ", so whatever the class mix" * (promise.over == "classes")
+        other = "; the traffic has another class mix" * (promise.mix == "labeled")
         confidence = f"{100 * promise.confidence:.6g} %"
-        return f"{what}, with probability {confidence} over {self.rows:,} held-out rows{many}{alone}."
+        return f"{what}, with probability {confidence} over {self.rows:,} held-out rows{any_mix}{many}{alone}{other}."

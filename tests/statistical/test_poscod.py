@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -10,9 +12,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from poscod import POSCOD, Activations, ScodProblem
-from poscod.exceptions import InfeasibleProblemError
+from poscod.exceptions import InfeasibleProblemError, PoscodWarning
 from poscod.ratio import CorrectedSigmoid
 from poscod.theory import GaussianWorld
+
+# One fit in twenty takes an unchanged class mix for another one, and says so: counts over many fits include those.
+pytestmark = pytest.mark.filterwarnings("ignore::poscod.model.ClassMixWarning")
 
 FAST = CorrectedSigmoid(recipe="paper", l2=1e-5)
 # OOD is ID moved along the second axis: log g is linear in x, as Theorem 4 asks, and the posterior is logistic.
@@ -72,6 +77,40 @@ def test_guarantee_is_kept_at_the_stated_rate():
     assert kept["empirical"] < 0.65
 
 
+@pytest.mark.slow
+def test_guarantee_of_the_default_is_kept_at_the_stated_rate():
+    """The whole default: folds for classifier and g, a quarter of the rows for lambda alone; 2,000 draws, TPR >= 0.9 in at least 90 % of them."""
+    fresh, _ = WORLD.sample_id(20_000, random_state=99)
+    hits, draws = 0, 2000
+    for seed in range(draws):
+        X, y = WORLD.sample_id(200, random_state=seed)
+        U, _ = WORLD.sample_mixture(100, pi=0.3, random_state=50_000 + seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", PoscodWarning
+            )  # some draws show no OOD: a promise about ID rows holds all the same
+            model = POSCOD(tpr_min=0.9, threshold="guaranteed", delta=0.1, random_state=seed).fit(X, y, X_unlabeled=U)
+        hits += model.decide(fresh).accept.mean() >= 0.9
+    assert hits >= 0.9 * draws - 3.0 * np.sqrt(0.09 * draws)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "limit"), [(300, 0.025), (1000, 0.0125)])
+def test_tpr_of_the_default_is_met_on_average_with_the_spread_that_rows_allow(n, limit):
+    """TPR 0.95 over 100 draws; n fresh rows alone would have a spread of 0.0126 and 0.0069."""
+    fresh, _ = WORLD.sample_id(20_000, random_state=99)
+    tpr = []
+    for seed in range(100):
+        X, y = WORLD.sample_id(n, random_state=seed)
+        U, _ = WORLD.sample_mixture(n, pi=0.1, random_state=50_000 + seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PoscodWarning)
+            model = POSCOD(random_state=seed).fit(X, y, X_unlabeled=U)
+        tpr.append(model.decide(fresh).accept.mean())
+    assert np.std(tpr) <= limit
+    assert np.mean(tpr) == pytest.approx(0.95, abs=3.0 * np.std(tpr) / 10.0 + 1.0 / n)
+
+
 def test_controlled_risk_is_kept_at_the_stated_rate():
     """Selective risk <= 0.12 with probability 0.8: counted over 150 whole fits, one-sided 3-sigma limit 45 violations."""
     fresh, y_fresh = WORLD.sample_id(40_000, random_state=99)
@@ -80,7 +119,8 @@ def test_controlled_risk_is_kept_at_the_stated_rate():
     for seed in range(150):
         X, y = WORLD.sample_id(4000, random_state=seed)
         U, _ = WORLD.sample_mixture(300, pi=0.3, random_state=5000 + seed)
-        model = POSCOD(LogisticRegression(), ratio, alpha=0.1, random_state=seed).fit(X, y, X_unlabeled=U)
+        model = POSCOD(LogisticRegression(), ratio, alpha=0.1, threshold="guaranteed", random_state=seed)
+        model.fit(X, y, X_unlabeled=U)
         try:
             decisions = model.control_risk(0.12, delta=0.2).decide(fresh)
         except InfeasibleProblemError:
@@ -166,4 +206,4 @@ def test_tpr_on_a_real_network_and_why_training_rows_are_not_allowed(cifar):
         results[name] = model.evaluate(test[5000:], test[5000:].labels, ood[1000:])
     held, wrong = results["held out"], results["training rows"]
     assert held.tpr.estimate == pytest.approx(0.95, abs=4 * np.sqrt(0.0475 / 1500 + 0.0475 / 5000))
-    assert wrong.tpr.estimate < 0.93
+    assert wrong.tpr.estimate < 0.94

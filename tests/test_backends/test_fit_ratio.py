@@ -22,6 +22,7 @@ from poscod.backends.torch._checkpoint import read_arrays, write_arrays
 from poscod.backends.torch._head import held_out_losses
 from poscod.backends.torch._sides import epoch_batches, split_sides, step_seed
 from poscod.exceptions import InvalidInputError
+from poscod.model import ClassMixWarning
 from poscod.ratio import CorrectedSigmoid
 from poscod.theory import GaussianWorld
 
@@ -206,7 +207,9 @@ def test_in_poscod_and_in_files(tmp_path):
         ratio = fit_ratio(classifier, known[:100], mixture[:80], train=train, epochs=2)
         rows, traffic = extract(classifier, known[100:]), extract(classifier, mixture[80:])
         own = ratio.activations(known[100:], logits=rows.logits), ratio.activations(mixture[80:], logits=traffic.logits)
-        model = POSCOD(ratio=ratio.head_, random_state=0).fit(own[0], rows.logits.argmax(axis=1), X_unlabeled=own[1])
+        model = POSCOD(ratio=ratio.head_, random_state=0)
+        with pytest.warns(ClassMixWarning, match="cannot be told from 100 labeled and 80 unlabeled rows"):
+            model.fit(own[0], rows.logits.argmax(axis=1), X_unlabeled=own[1])
         np.testing.assert_allclose(model.decide(own[1]).log_ratio, ratio.log_ratio(mixture[80:]), rtol=1e-4, atol=1e-3)
         model.save(tmp_path / "model.poscod")
         np.testing.assert_array_equal(

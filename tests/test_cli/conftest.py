@@ -26,6 +26,7 @@ def model_file(tables, tmp_path_factory):
     """A model fitted by the command, on two columns."""
     path = tmp_path_factory.mktemp("model") / "model.poscod"
     words = ["--target", "animal", "--row-id", "row", "--features", "größe", "--features", "width", "--tpr-min", "0.9"]
+    words += ["--calibration", "0.5"]  # `poscod at --max-error` needs rows that nothing was fitted on
     assert main(["fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *words, "-o", str(path), "--quiet"]) == 0
     return path
 

@@ -72,11 +72,14 @@ def test_a_loss_in_a_file_and_its_bound(shell, model_file, tmp_path):
     assert POSCOD.load(tmp_path / "m.poscod").rule_.problem.loss == ((0.0, 1.0), (4.0, 0.0))
 
 
-def test_a_bound_needs_a_share_as_calibration(shell, tables, tmp_path):
-    words = ["--target", "animal", "--features", "größe", "--ratio", "paper", "--calibration", "3"]
+def test_a_bound_needs_rows_that_nothing_was_fitted_on(shell, tables, tmp_path):
+    words = ["--target", "animal", "--features", "größe", "--ratio", "paper"]
     files = [f"{tables}/labeled.csv", f"{tables}/unlabeled.csv"]
     assert shell("fit", *files, *words, "-o", tmp_path / "folds.poscod").code == 0
     run = shell("at", tmp_path / "folds.poscod", "--max-error", "0.2", "-o", tmp_path / "m.poscod")
     assert run.code == 2
-    assert "needs unweighted rows that nothing was fitted on: fit with a share as --calibration" in run.err
+    assert (
+        "needs unweighted rows that nothing was fitted on: fit with --threshold='guaranteed' or with a share as --calibration"
+        in run.err
+    )
     assert not (tmp_path / "m.poscod").exists()

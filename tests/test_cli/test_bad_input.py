@@ -114,18 +114,19 @@ BAD = {
     "delta out of range": (None, [*FIT, "--delta", "1"], "--delta must be a number"),
     "calibration out of range": (None, [*FIT, "--calibration", "1.0"], "--calibration must be a number"),
     "unknown threshold": (None, [*FIT, "--threshold", "garanteed"], "did you mean 'guaranteed'"),
+    "unknown tpr_over": (None, [*FIT, "--tpr-over", "class"], "--tpr-over must be one of .* did you mean 'classes'"),
     "unknown classifier": (None, [*FIT, "--classifier", "net"], "--classifier must be one of 'boosting'"),
     "unknown ratio": (None, [*FIT, "--ratio", "papre"], "did you mean 'paper'"),
     "unknown loss": (None, [*FIT, "--loss", "absolut"], "did you mean 'absolute'"),
     "guarantee by folds": (
         None,
         [*FIT, "--threshold", "guaranteed", "--calibration", "5"],
-        "--calibration must be a share",
+        "--calibration must be 'auto' or a share",
     ),
     "too few rows for a guarantee": (
         None,
         [*FIT, "--threshold", "guaranteed", "--tpr-min", "0.99"],
-        "--tpr-min = 0.99 with probability 0.95 needs at least 299 held-out ID rows, got 120: .* lower --tpr-min or raise --delta. .*--calibration 0.8",
+        "--tpr-min = 0.99 with probability 0.95 needs at least 299 held-out ID rows, got 12.: .* lower --tpr-min or raise --delta. .*--calibration 0.8",
     ),
     "reject label is a class": (None, [*FIT, "--reject-label", "cat"], "must be none of the classes, got 'cat'"),
     "reject label of another type": (
@@ -257,9 +258,9 @@ BAD = {
         "column 'width' of unlabeled.csv must hold finite numbers, got 27 gaps, the first at row 5: fill or drop",
     ),
     "too few rows for the ratio": (
-        lambda f: write_table(f / "labeled.csv", {k: v[:60] for k, v in table("labeled").items()}),
+        lambda f: write_table(f / "labeled.csv", {k: v[:18] for k, v in table("labeled").items()}),
         FIT,
-        "the labeled rows that the ratio sees and the unlabeled table must have at least 20 rows each .*, got 1. and 240: .*--ratio='paper'.*--calibration 0.8",
+        "the labeled rows that the ratio sees and the unlabeled table must have at least 20 rows each .*, got 18 and 240: add rows, or use --ratio='paper'",
     ),
     "infinity": (
         lambda f: write_table(f / "unlabeled.csv", spoiled("unlabeled", "width", 3, np.inf)),

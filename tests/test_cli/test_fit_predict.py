@@ -164,6 +164,42 @@ def test_options_reach_the_estimator(shell, tables, tmp_path):
     assert type(model.classifier_).__name__ == "LinearDiscriminantAnalysis"
 
 
+@pytest.mark.parametrize("threshold", ["empirical", "guaranteed"])
+def test_every_class_reaches_the_tpr(shell, tables, tmp_path, threshold):
+    """The model is that of Python, `at` keeps what was asked, and the sentence says it."""
+    words = ["--tpr-over", "classes", "--threshold", threshold, "--tpr-min", "0.8", *FAST, "-o", tmp_path / "m.poscod"]
+    run = shell("fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *CHOSEN, *words)
+    assert run.code == 0, run.err
+    model = POSCOD.load(tmp_path / "m.poscod")
+    assert (model.tpr_over, model.rule_.promise.over) == ("classes", "classes")
+    said = {"empirical": "About 80 % or more", "guaranteed": "At least 80 %"}[threshold]
+    assert f"{said} of the ID inputs of every class are accepted" in run.out
+    words = ["--alpha", "0.2", "-o", tmp_path / "other.poscod", "--json"]
+    moved = json.loads(shell("at", tmp_path / "m.poscod", *words).out)
+    assert (moved["old_rule"]["promise"]["over"], moved["rule"]["promise"]["over"]) == ("classes", "classes")
+    assert moved["rule"] == model.at(alpha=0.2).rule_.to_dict()
+
+
+def test_a_class_with_too_few_rows_is_called_by_its_name(shell, tables, tmp_path):
+    """A model of outside logits knows indices of classes; the shell knows names."""
+    words = ["--tpr-over", "classes", "--threshold", "guaranteed", "--target", "animal", "--logits", "logit_*", *FAST]
+    files = [f"{tables}/labeled.parquet", f"{tables}/unlabeled.parquet"]
+    run = shell("fit", *files, *words, "--tpr-min", "0.98", "-o", tmp_path / "m.poscod")
+    assert run.code == 2
+    assert (
+        "--tpr-min = 0.98 for every class with probability 0.95 needs at least 183 held-out rows of each class, got 1"
+        in run.err
+    )
+    assert (
+        "of class 'cat' (2 classes have too few): hold out more rows, lower --tpr-min, raise --delta or use --tpr-over='all'."
+        in run.err
+    )
+    assert shell("fit", *files, *words, "--tpr-min", "0.9", "-o", tmp_path / "m.poscod").code == 0
+    run = shell("at", tmp_path / "m.poscod", "--tpr-min", "0.98", "-o", tmp_path / "other.poscod")
+    assert run.code == 2
+    assert "of class 'cat' (2 classes have too few)" in run.err
+
+
 def test_all_columns_of_numbers_are_features_by_default(shell, tables, tmp_path):
     words = [
         "--target",
@@ -282,7 +318,9 @@ def test_models_saved_from_python(shell, tmp_path):
     POSCOD(random_state=0).fit(X, labeled["animal"], X_unlabeled=U).save(tmp_path / "plain.poscod")
     write_table(tmp_path / "new.csv", {name: ood[name] for name in ("row", "größe", "width")})
     assert shell("predict", tmp_path / "plain.poscod", tmp_path / "new.csv", "-o", tmp_path / "a.csv").code == 0
-    assert set(open_table(tmp_path / "a.csv").read()["prediction"]) <= {"cat", "dog", "-1"}
+    answers = {str(value) for value in open_table(tmp_path / "a.csv").read()["prediction"]}
+    assert "-1" in answers
+    assert answers <= {"cat", "dog", "-1"}
     write_table(tmp_path / "wide.csv", {name: ood[name] for name in ("größe", "width", "logit_cat")})
     refused = shell("predict", tmp_path / "plain.poscod", tmp_path / "wide.csv", "-o", tmp_path / "b.csv")
     assert refused.code == 2

@@ -101,6 +101,7 @@ def test_words_and_reports(shell, model_file, log, tables, tmp_path):
     assert "1,800 decisions in 12 windows of 1d." in done.out
     assert "PSC001 error: Since 2026-03-0" in done.out
     assert "docs/monitoring.md#psc001" in done.out
+    assert "Class mix of the ID inputs, served and in the last window:" in done.out
     bad = shell("monitor", model_file, log, "--time", "at", "-o", tmp_path / "r.pdf")
     assert bad.code == 2
     assert ".html" in bad.err

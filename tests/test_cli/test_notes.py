@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from poscod import POSCOD
 from poscod.cli._notes import SEPARATES, _some, column_notes
 from test_cli._world import WORLD, columns_of, write_table
 
@@ -94,14 +95,56 @@ def test_nearly_all_strangers_is_said(notes):
     ]
 
 
-def test_a_class_that_is_rarer_is_named(notes):
-    """The classes are 240 and 240 of the labeled rows, and 220 and 20 of the traffic: no stranger among them."""
+def rarer():
+    """Traffic with 220 rows of one class and 20 of the other, where the labeled rows have 240 each: no stranger among them."""
     X, y = WORLD.sample_id(2000, random_state=8)
     chosen = np.r_[np.flatnonzero(y == 0)[:220], np.flatnonzero(y == 1)[:20]]
-    found = notes(unlabeled={"größe": X[chosen, 0], "width": X[chosen, 1]})
-    assert len(found) == 1
-    assert found[0].startswith("the mix of classes differs between the two tables (where the answer is sure, class '")
-    assert found[0].endswith("If so, draw the labeled rows in the mix of the traffic: more rows do not help.")
+    return {"größe": X[chosen, 0], "width": X[chosen, 1]}
+
+
+def test_a_class_that_is_rarer_is_served_and_said_once(notes, tmp_path):
+    found = notes(unlabeled=rarer())
+    told = [line for line in notes.lines if "class mix" in line]
+    assert len(told) == 2  # the mix, and the rule's sentence
+    assert re.fullmatch(
+        r"Adapted to the traffic's class mix: (cat [45]\d\.\d % -> 9\d\.?\d? %, dog [45]\d\.\d % -> \d\.?\d* %|dog .*, cat .*)\.",
+        told[0],
+    ), told[0]
+    assert "in the class mix of the traffic" in told[1]
+    # What was called strangers before is none: the mix explains the traffic.
+    assert not any("class mix" in note or "part of the OOD share" in note for note in found)
+    assert "not shown (0.0 %)" in notes.lines[1]
+    model = POSCOD.load(tmp_path / "m.poscod")
+    assert model.calibration_.mix.traffic == pytest.approx([220 / 240, 20 / 240], abs=0.04)
+
+
+def test_the_mix_of_the_labeled_rows_or_known_shares_can_be_asked_for(notes, shell, tmp_path):
+    notes("--class-mix", "labeled", *FAST, unlabeled=rarer())
+    assert not any("class mix" in line for line in notes.lines)
+    notes("--class-mix", "dog=0.1,cat=0.9", *FAST, unlabeled=rarer())
+    assert "Serves the class mix that was given: cat 50 % -> 90 %, dog 50 % -> 10 %." in [
+        re.sub(r"(\d+\.\d) % ->", "50 % ->", line) for line in notes.lines
+    ]
+    (tmp_path / "mix.csv").write_text("class,share\ndog,0.25\ncat,0.75\n")
+    notes("--class-mix", tmp_path / "mix.csv", *FAST, unlabeled=rarer())
+    np.testing.assert_allclose(POSCOD.load(tmp_path / "m.poscod").traffic_class_prior_, [0.75, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("cat=0.3", "must give each class ('cat', 'dog') one share, got no share of 'dog'"),
+        ("cat=0.3,dog=0.3,cow=0.4", "got 'cow'"),
+        ("cat=0.3,dog=0.3", "must give shares that sum to 1, got 0.6"),
+        ("cat=a,dog=0.3", "shares such as cat=0.3,dog=0.7, got 'cat=a'"),
+        ("traffic", "must be auto, labeled, a table, or shares"),
+    ],
+)
+def test_a_bad_class_mix_is_refused_in_a_sentence(shell, tables, tmp_path, given, sentence):
+    words = ["--target", "animal", "--features", "width", "--class-mix", given, "-o", tmp_path / "m.poscod"]
+    fit = shell("fit", tables / "labeled.csv", tables / "unlabeled.csv", *words)
+    assert fit.code == 2
+    assert sentence in fit.err
 
 
 def test_strangers_far_beyond_one_class_are_no_mix_of_classes(notes):
@@ -116,10 +159,12 @@ def test_traffic_without_strangers_is_told_in_rows_and_options(notes):
     X, _ = WORLD.sample_id(240, random_state=10)
     found = notes(unlabeled={"größe": X[:, 0], "width": X[:, 1]})
     assert re.fullmatch(
-        r"the unlabeled table cannot be told from the labeled rows that the ratio sees \(p = 0\.\d\d\).* the OOD share is 0.* 120 rows .* "
+        r"the unlabeled table cannot be told from the labeled rows that the ratio sees \(p = 0\.\d\d\).* the OOD share is 0.* 240 rows .* "
         r"share of 0\.\d+.*; a share of 0\.\d+ needs .*\d+.*\.",
         found[0],
     )
-    assert found[1] == "the ratio sees about 120 of your 480 labeled rows; --calibration 0.8 gives it more."
-    assert len(found) == 2
+    assert len(found) == 1  # the ratio sees every labeled row: there is nothing to advise
     assert notes.lines[1] == "Estimated share of OOD inputs among the unlabeled rows: not shown (0.0 %)."
+    shares = notes("--calibration", "0.5", unlabeled={"größe": X[:, 0], "width": X[:, 1]})
+    assert shares[1] == "the ratio sees about 120 of your 480 labeled rows; --calibration auto gives it more."
+    assert len(shares) == 2

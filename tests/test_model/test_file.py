@@ -596,9 +596,14 @@ def test_unknown_attributes_are_kept_and_missing_parameters_get_their_default(co
         state["state"]["from_the_future_"] = 3
         del state["state"]["delta"]
         state["state"]["rule_"]["state"]["problem"]["state"].pop("tpr_min")
+        del state["state"]["tpr_over"]
+        for field in ("over", "mix"):
+            del state["state"]["rule_"]["state"]["promise"]["state"][field]
 
     back = load(with_state(core, tmp_path, change))
     assert (back.from_the_future_, back.delta, back.rule_.problem.tpr_min) == (3, 0.05, 0.95)
+    assert (back.tpr_over, back.rule_.promise) == ("all", load(core).rule_.promise)
+    assert str(back.at(alpha=0.2).rule_) == str(load(core).at(alpha=0.2).rule_)
     assert np.array_equal(back.predict(queries("network")), load(core).predict(queries("network")))
 
 

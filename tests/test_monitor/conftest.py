@@ -19,7 +19,7 @@ def world():
 @pytest.fixture(scope="session")
 def model(world):
     X, y = world.sample_id(3000, random_state=0)
-    return POSCOD(alpha=0.3, tpr_min=0.9, random_state=0).fit(
+    return POSCOD(alpha=0.3, tpr_min=0.9, calibration=0.5, random_state=0).fit(
         X, y, X_unlabeled=world.sample_mixture(1500, 0.3, random_state=1)[0]
     )
 

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from poscod import POSCOD
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.monitor import FINDINGS, Monitor, Reference
 from poscod.monitor._findings import SEQUENTIAL
+from poscod.ratio import NoOODEvidenceWarning
+from poscod.theory import GaussianWorld
 
 
 def through_json(monitor):
@@ -134,7 +137,10 @@ def test_huge_counts_stay_whole_numbers(reference, make_decisions):
     state = monitor.state()
     big = 2**60
     for name, counts in state["windows"]["0"].items():
-        state["windows"]["0"][name] = [c * big for c in counts] if name not in ("labeled", "loss") else counts
+        if name in ("score", "ratio", "risk"):
+            counts["rows"] = [c * big for c in counts["rows"]]
+        elif name not in ("labeled", "loss"):
+            state["windows"]["0"][name] = [c * big for c in counts]
     state["total"] = 2 * big
     read = Monitor.from_state(json.loads(json.dumps(state)), reference)
     assert read.windows()[0].n == 2 * big
@@ -181,7 +187,7 @@ def test_merging_changes_nobody(reference, make_decisions):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda s: s.update(schema=1),
+        lambda s: s.update(schema=2),
         lambda s: s.pop("window"),
         lambda s: s.update(total="many"),
         lambda s: s.update(windows=[]),
@@ -189,6 +195,12 @@ def test_merging_changes_nobody(reference, make_decisions):
         lambda s: s["windows"]["0"].update(label=[-1, 0, 1, 1]),
         lambda s: s["windows"]["0"].update(label=[0.5, 0, 1, 1]),
         lambda s: s["windows"]["0"].update(label=[2**70, 0, 1, 1]),
+        lambda s: s["windows"]["0"].update(ratio=[1]),
+        lambda s: s["windows"]["0"]["ratio"].update(cells=[10**6]),
+        lambda s: s["windows"]["0"]["ratio"].update(cells=[-1]),
+        lambda s: s["windows"]["0"]["ratio"].update(cells=[0, 0], rows=[1, 1]),
+        lambda s: s["windows"]["0"]["ratio"].update(rows=[0.5]),
+        lambda s: s["windows"]["0"]["ratio"].update(rows=[1, 1]),
         lambda s: s["windows"].update(x=s["windows"]["0"]),
         lambda s: s.update(ood_limit=7),
     ],
@@ -249,3 +261,18 @@ def test_what_is_remembered_is_what_would_be_computed(reference, traffic):
         read.update_labels(decisions[batch[:3]], decisions.label[batch[:3]], at[batch[:3]])
         unread.update_labels(decisions[batch[:3]], decisions.label[batch[:3]], at[batch[:3]])
     assert read.summary() == unread.summary()
+
+
+def test_a_model_that_has_seen_no_ood_can_be_watched():
+    """With a closed gate nothing is known of OOD rows: shares are bounds from below, and findings can be asked for."""
+    world = GaussianWorld([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]], [[4.0, 4.0]])
+    X, y = world.sample_id(800, random_state=0)
+    with pytest.warns(NoOODEvidenceWarning):
+        model = POSCOD(random_state=0).fit(X, y, X_unlabeled=world.sample_mixture(400, 0.0, random_state=1)[0])
+    monitor = Monitor(Reference.from_model(model, created="2026-01-01"))
+    monitor.update(model.decide(world.sample_mixture(4000, 0.1, random_state=2)[0]), at="2026-01-02")
+    window = monitor.windows()[0]
+    assert 0.0 <= window.pi.low <= window.pi.high == 1.0
+    assert all(np.isfinite(window.mix.low))
+    assert all(np.isfinite(window.mix.high))
+    assert isinstance(monitor.findings(), list)

@@ -36,7 +36,7 @@ DISPLAYS = {
 @pytest.fixture(scope="module")
 def case():
     X, y = WORLD.sample_id(900, random_state=0)
-    traffic, _ = WORLD.sample_mixture(500, pi=0.3, random_state=1)
+    traffic, _ = WORLD.sample_mixture(500, pi=0.3, random_state=7)
     model = POSCOD(ratio=CorrectedSigmoid("paper"), alpha=0.3, tpr_min=0.85, random_state=0).fit(X, y, traffic)
     X_test, y_test = WORLD.sample_id(400, random_state=2)
     return (
@@ -205,7 +205,7 @@ def test_without_a_ratio_only_the_risk_competes(case):
         model = POSCOD(tpr_min=0.9, random_state=0).fit(X, y)
     sample = read_sample(model, X, y, ood, None)
     assert [rule.name for rule in rules_of(sample)] == ["poscod", "risk"]
-    assert rule_at("sirc", sample.calibration, sample.rule.problem, 0.9) is None
+    assert rule_at("sirc", sample, 0.9) is None
     assert set(RiskCurveDisplay.from_sample(sample, tpr_min=[0.5]).columns()["rule"]) == {"poscod", "risk"}
     PlaneDisplay.from_sample(sample).plot()
 

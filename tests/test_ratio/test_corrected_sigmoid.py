@@ -259,8 +259,8 @@ def test_search_on_part_of_a_network(rng, monkeypatch):
     monkeypatch.setattr(recipe, "SEARCH_NUMBERS", 0)
     ident, mixture = network(rng, 1600, 1.0), join(network(rng, 1400, 1.0), network(rng, 200, 0.0))
     test_id, test_ood = network(rng, 300, 1.0), network(rng, 300, 0.0)
-    for paths in (0, 3):
-        monkeypatch.setattr(recipe, "PATHS", paths)
+    for penalties in ((), recipe.FEATURE_L2):
+        monkeypatch.setattr(recipe, "FEATURE_L2", penalties)
         est = CorrectedSigmoid().fit(ident, mixture)
         log_id, log_ood = est.log_ratio(test_id), est.log_ratio(test_ood)
         assert np.mean(log_ood[:, None] > log_id[None]) > 0.97

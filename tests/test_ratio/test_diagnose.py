@@ -9,7 +9,6 @@ from poscod import Activations
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import (
     WOODS,
-    ClassPriorShiftWarning,
     CorrectedSigmoid,
     NoOODEvidenceWarning,
     SeenByClassifierWarning,
@@ -26,7 +25,7 @@ def draw(rng, n, pi, d=3):
 
 @pytest.fixture(scope="module")
 def original():
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(8)
     return CorrectedSigmoid().fit(draw(rng, 2000, 0.0), draw(rng, 2000, 0.3))
 
 
@@ -46,7 +45,6 @@ def test_a_good_ratio_has_no_findings(rng, fitted):
     assert found["effective_ood"] <= 2500
     assert sum(b["n_id"] + b["n_unlabeled"] for b in found["reliability"]) == 4500
     assert 0.0 <= found["flips"] <= 0.2
-    assert found["class_shift"] is None
 
 
 def test_a_closed_gate_says_nothing_and_its_equal_rows_share_one_bin(rng):
@@ -60,7 +58,7 @@ def test_a_closed_gate_says_nothing_and_its_equal_rows_share_one_bin(rng):
 
 
 def test_a_wrong_scale_is_found(rng, fitted):
-    fitted.model_ = (lambda model: lambda rows: model(rows) + 3.0)(fitted.model_)
+    fitted.model_ = (lambda model: lambda rows: 0.4 * model(rows) + 2.0)(fitted.model_)
     found = diagnose(fitted, draw(rng, 2000, 0.0), draw(rng, 2500, 0.3))
     assert "inverse_rho_not_one" in found["findings"]
     assert "unreliable_bins" in found["findings"]
@@ -97,13 +95,39 @@ def with_ood(rng, rows):
     return Activations(np.vstack([rows.features, far]), np.vstack([rows.logits, 3.0 * far]))
 
 
-def test_class_shift_is_found(rng):
-    mixture = with_ood(rng, network(rng, 1500, [0.55, 0.15, 0.15, 0.15]))
-    est = CorrectedSigmoid().fit(network(rng, 1500, EVEN), mixture)
-    with pytest.warns(ClassPriorShiftWarning, match="shift of classes"):
-        found = diagnose(est, network(rng, 1500, EVEN), with_ood(rng, network(rng, 1500, [0.55, 0.15, 0.15, 0.15])))
-    assert "class_prior_shift" in found["findings"]
-    assert found["class_shift"] > 0.15
+def test_weights_of_the_id_rows_are_what_they_stand_for(rng):
+    """OOD rows beside class 0, of which the traffic has twice as much: g is right for ID rows that are weighted to that mix alone."""
+    mix = np.array([0.55, 0.15, 0.15, 0.15])
+
+    def traffic():
+        rows = network(rng, 1200, mix)
+        near = (3.0 * np.eye(4)[[0]] + [0.0, -3.0, 0.0, 0.0] + rng.normal(size=(400, 4))).astype(np.float32)
+        return Activations(np.vstack([rows.features, near]), np.vstack([rows.logits, 3.0 * near]))
+
+    known, fresh = network(rng, 1500, EVEN), network(rng, 1500, EVEN)
+    weights = [mix[rows.labels] / 0.25 for rows in (known, fresh)]
+    est = CorrectedSigmoid("paper", l2=1e-3).fit(known, traffic(), sample_weight_id=weights[0])
+    log = traffic()
+    as_they_come, weighted = diagnose(est, fresh, log), diagnose(est, fresh, log, sample_weight_id=weights[1])
+    g = np.exp(est.log_ratio(fresh))
+    assert weighted["mean_ratio_id"][0] == pytest.approx(np.average(g, weights=weights[1]))
+    assert abs(weighted["mean_ratio_id"][0] - 1.0) < abs(as_they_come["mean_ratio_id"][0] - 1.0)
+
+    def worst(found):
+        return max(abs(b["observed"] - b["predicted"]) for b in found["reliability"])
+
+    assert worst(weighted) < worst(as_they_come)
+    assert "unreliable_bins" not in weighted["findings"]
+
+
+def test_equal_weights_change_nothing(rng):
+    est = CorrectedSigmoid("paper", l2=1e-3).fit(draw(rng, 300, 0.0), draw(rng, 300, 0.5))
+    rows = draw(rng, 200, 0.0), draw(rng, 200, 0.5)
+    plain, weighted = diagnose(est, *rows), diagnose(est, *rows, sample_weight_id=np.full(200, 3.0))
+    for key in ("log_loss", "mean_ratio_id", "mean_inverse_rho", "findings"):
+        assert weighted[key] == pytest.approx(plain[key])
+    for a, b in zip(weighted["reliability"], plain["reliability"], strict=True):
+        assert a == pytest.approx(b)
 
 
 def test_rows_seen_by_the_classifier_are_found(rng):
@@ -120,7 +144,6 @@ def test_honest_network_rows_raise_nothing(rng):
     est = CorrectedSigmoid().fit(network(rng, 1500, EVEN), with_ood(rng, network(rng, 1500, EVEN)))
     found = diagnose(est, network(rng, 1500, EVEN), with_ood(rng, network(rng, 1500, EVEN)))
     assert "seen_by_classifier" not in found["findings"]
-    assert "class_prior_shift" not in found["findings"]
 
 
 def test_ratios_without_a_prior_are_refused(rng):

@@ -11,8 +11,8 @@ from poscod.ratio._design import Design, Scaler, fit_scaler
 from poscod.ratio._likelihood import Fit, fit_likelihood, log_a, loss_sums, penalised, row_losses
 
 
-def objective(params, design, unlabeled, weight, l2, odds, pi, offset=None):
-    return penalised(loss_sums(params, design, unlabeled, weight, odds, pi, offset), params, l2)
+def objective(params, design, unlabeled, weight, l2, odds, pi):
+    return penalised(loss_sums(params, design, unlabeled, weight, odds, pi), params, l2)
 
 
 def make(rng, n=60, d=3, dtype=np.float64):
@@ -28,8 +28,7 @@ def test_gradient_equals_finite_differences(rng, pi):
     design, _, z, weight = make(rng)
     odds = float(logit(weight[z].sum()))
     l2 = np.array([0.1, 0.0, 2.0])
-    offset = rng.normal(size=len(z))
-    args = (design, z, weight, l2, odds, pi, offset)
+    args = (design, z, weight, l2, odds, pi)
     for _ in range(5):
         params = rng.normal(size=5 if pi is None else 4)
         error = check_grad(lambda p: objective(p, *args)[0], lambda p: objective(p, *args)[1], params)

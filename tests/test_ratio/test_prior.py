@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import PRIORS, estimate_prior, rows_to_notice
-from poscod.ratio._prior import acceptance, gate_p_value, profile_interval
+from poscod.ratio._prior import acceptance, profile_interval
 
 POINT = ("mean", "bbe", "lcb_grid")
 LOWER = ("scott",)
@@ -95,22 +95,6 @@ def test_certified_bound_grows_with_rows(rng):
 def test_bad_input(arguments, message):
     with pytest.raises(InvalidInputError, match=message):
         estimate_prior(*arguments)
-
-
-def test_gate_sees_ood_and_ignores_the_other_direction(rng):
-    z = np.repeat([False, True], 1000)
-    fold = np.arange(2000) % 5
-    weight = np.ones(2000)
-    up = np.r_[rng.normal(size=1000), rng.normal(size=900), 4 + rng.normal(size=100)]
-    assert gate_p_value([up], z, fold, weight) < 0.01
-    assert gate_p_value([-up], z, fold, weight) > 0.5
-    assert gate_p_value([np.zeros(2000)], z, fold, weight) == 1.0
-
-
-def test_gate_works_on_a_sample_of_many_rows(rng):
-    n = 30000
-    score = np.r_[rng.normal(size=n), rng.normal(size=n - 1500), 5 + rng.normal(size=1500)]
-    assert gate_p_value([score], np.repeat([False, True], n), np.zeros(2 * n, int), np.ones(2 * n)) < 0.01
 
 
 def test_rows_needed_follow_the_inverse_square():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from poscod import Activations
 from poscod.exceptions import InvalidInputError
-from poscod.ratio._evidence import fit_bank, logit_evidence, norm_evidence
+from poscod.ratio._evidence import LandmarkFactory, logit_evidence, norm_evidence
 from poscod.ratio._rows import Rows, as_rows, columns_of, content_folds, row_hash
 
 
@@ -98,23 +98,93 @@ def test_evidence_is_finite(rng, scale, classes):
     assert np.isfinite(norm_evidence(np.zeros((3, 2)))).all()
 
 
+def landmarks(rows, fold=None, k=-1):
+    return LandmarkFactory(rows, np.zeros(len(rows), dtype=int) if fold is None else fold).without(k)
+
+
 @pytest.mark.parametrize("network", [False, True])
-def test_bank_calls_far_rows_far(rng, network):
+def test_landmarks_call_far_rows_far(rng, network):
     x = rng.normal(5.0, 1.0, size=(400, 6))
     logits = x[:, :3] if network else None
-    bank = fit_bank(Rows(x, logits))
+    found = landmarks(Rows(x, logits))
     far = np.abs(rng.normal(0, 40, size=(100, 6)))
     near = rng.normal(5.0, 1.0, size=(100, 6))
-    places = [bank.place(Rows(q, q[:, :3] if network else None)) for q in (near, far)]
+    places = [found.place(Rows(q, q[:, :3] if network else None)) for q in (near, far)]
     assert places[0].shape == (100, 5 if network else 3)
     for column in range(places[0].shape[1]):
         assert np.median(places[1][:, column]) > np.median(places[0][:, column])
 
 
-def test_bank_distance_equals_brute_force(rng):
-    x = rng.normal(size=(60, 4))
-    q = rng.normal(size=(7, 4))
-    bank = fit_bank(Rows(x))
-    scaled_x, scaled_q = ((v - x.mean(axis=0)) / x.std(axis=0) for v in (x, q))
-    squared = ((scaled_q[:, None] - scaled_x[None]) ** 2).sum(axis=2)
-    np.testing.assert_allclose(bank.place(Rows(q))[:, 0], np.log(np.sort(squared, axis=1)[:, :10].mean(axis=1)))
+@pytest.mark.parametrize("d", [2, 4, 40])
+@pytest.mark.parametrize("network", [False, True])
+def test_distance_equals_brute_force_in_the_own_class(rng, d, network):
+    x, q = rng.normal(size=(160, d)) + 1.0, rng.normal(size=(31, d)) + 1.0
+    logits = (x[:, :1] * [1.0, -1.0, 0.0], q[:, :1] * [1.0, -1.0, 0.0]) if network else (None, None)
+    found = landmarks(Rows(x, logits[0]))
+    if network:
+        v, w = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, q))
+        own = logits[1].argmax(axis=1)[:, None] == logits[0].argmax(axis=1)
+    else:
+        v, w = ((rows - x.mean(axis=0)) / x.std(axis=0) for rows in (x, q))
+        own = np.ones((len(q), len(x)), dtype=bool)
+    squared = ((w[:, None] - v[None]) ** 2).sum(axis=2)
+    expected = []
+    for distances, mask in zip(squared, own, strict=True):
+        mine = distances[mask]
+        groups = min(max(1, min(8, round(32 / d))), len(mine))
+        expected.append(np.mean([mine[k::groups].min() for k in range(groups)]))
+    np.testing.assert_allclose(found.place(Rows(q, logits[1]))[:, 0], np.log(expected), rtol=1e-6, atol=1e-6)
+    share, other = found.nearest()
+    assert share.sum(axis=1) == pytest.approx(1.0)
+    code = np.zeros(len(q), dtype=int) if logits[1] is None else logits[1].argmax(axis=1)
+    rows = found.rows
+    table = ((w[:, None] - rows[None]) ** 2).sum(axis=2)[:, None, :] + np.where(other[code], np.inf, 0.0)
+    np.testing.assert_allclose(
+        np.log((share[code] * np.where(share[code] > 0, table.min(axis=2), 0.0)).sum(axis=1)),
+        np.log(expected),
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("shape", [(200, 5), (60, 90), (900, 150)])
+@pytest.mark.parametrize("network", [False, True])
+def test_landmarks_without_a_fold_are_those_of_the_other_rows(rng, shape, network):
+    x = rng.normal(size=shape) @ rng.normal(size=(shape[1], shape[1])) + 3.0
+    logits = rng.normal(size=(len(x), 4)) if network else None
+    fold = rng.integers(0, 5, len(x))
+    x[:, -1] = np.where(fold == 2, x[:, -1], 0.1)  # constant outside the fold: rounding must not become its scale
+    queries = Rows(rng.normal(size=(20, shape[1])), rng.normal(size=(20, 4)) if network else None)
+    rows = Rows(x, logits)
+    found, alone = landmarks(rows, fold, 2), landmarks(rows[fold != 2])
+    np.testing.assert_allclose(found.place(queries), alone.place(queries), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [300, 4000])
+def test_distances_to_classes_are_mahalanobis_distances(rng, n):
+    # With all axes and the shrinkage undone by hand: an independent formula from the rows themselves.
+    d = 6
+    code = rng.integers(0, 3, n)
+    x = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + 4.0 * code[:, None]
+    logits = np.eye(3)[code]
+    found = landmarks(Rows(x, logits, table=True))
+    s = (x - x.mean(axis=0)) / x.std(axis=0)
+    count = np.bincount(code, minlength=3)
+    means = np.stack([s[code == k].sum(axis=0) / (count[k] + 1.0) for k in range(3)])
+    inside = s - means[code]
+    within = inside.T @ inside / n
+    shrink = d / (n + d)
+    within = (1.0 - shrink) * within + shrink * np.trace(within) / d * np.eye(d)
+    q = s[:50]
+    away = q[:, None] - means[None]
+    expected = np.einsum("nki,ij,nkj->nk", away, np.linalg.inv(within), away)
+    place = found.place(Rows(x[:50], logits[:50], table=True))
+    np.testing.assert_allclose(place[:, 1], np.log(expected.min(axis=1)), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(place[:, 3], np.log(expected[np.arange(50), code[:50]]), rtol=1e-6, atol=1e-6)
+
+
+def test_a_class_without_rows_is_compared_with_all(rng):
+    x, q = rng.normal(size=(50, 40)), rng.normal(size=(5, 40))
+    logits = np.tile([1.0, 0.0, 0.0], (50, 1))
+    found = landmarks(Rows(x, logits))
+    by_class = [found.place(Rows(q, np.tile(row, (5, 1))))[:, 0] for row in np.eye(3)]
+    np.testing.assert_array_equal(by_class[1], by_class[0])

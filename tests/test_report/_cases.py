@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,11 +13,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from poscod import POSCOD
+from poscod.model import ClassMixWarning
 from poscod.ratio import CorrectedSigmoid
 from poscod.report import summarise
 from poscod.theory import GaussianWorld
 
-WORLD = GaussianWorld([[0.0, 0.0], [2.2, 0.0], [0.0, 2.2]], [[3.0, 3.0]])
+CENTRES = [[0.0, 0.0], [2.2, 0.0], [0.0, 2.2]], [[3.0, 3.0]]
+WORLD, MIXED = GaussianWorld(*CENTRES), GaussianWorld(*CENTRES, weight_id=[0.7, 0.2, 0.1])
 COSTS = np.array([[0.0, 1.0, 4.0], [2.0, 0.0, 1.0], [1.0, 3.0, 0.0]])
 
 
@@ -79,11 +82,22 @@ def fitted(case: str) -> Case:
         options |= {"classifier": LogisticRegression()}
     elif case == "steep":
         options |= {"ratio": SteepRatio(), "alpha": 0.6}
-    model = POSCOD(**options).fit(X, y, X_unlabeled=traffic, **fit)
+    elif case in ("mix", "fresh mix"):
+        # The first class has most of the known inputs in the traffic.
+        traffic = MIXED.sample_mixture(600, pi=0.3, random_state=1)[0]
+        options |= {"classifier": LogisticRegression()}
+    with warnings.catch_warnings():
+        if case in ("mix", "fresh mix"):
+            warnings.simplefilter("ignore", ClassMixWarning)
+        model = POSCOD(**options).fit(X, y, X_unlabeled=traffic, **fit)
     X_test, ood, log, y_test = rows_of(500, 220, 360, decimals)
     if case == "rare":  # hardly any OOD: the label-free FPR says nothing at most settings
         log, _ = WORLD.sample_mixture(360, pi=0.01, random_state=4)
+    if case == "mix":
+        log = MIXED.sample_mixture(360, pi=0.25, random_state=4)[0]
+    if case == "fresh mix":  # the fresh traffic has a third one
+        log = GaussianWorld(*CENTRES, weight_id=[0.1, 0.1, 0.8]).sample_mixture(500, pi=0.25, random_state=4)[0]
     return Case(model, X_test, y_test, ood, log)
 
 
-CASES = ("empirical", "guaranteed", "matrix", "ties", "weights", "steep", "rare")
+CASES = ("empirical", "guaranteed", "matrix", "ties", "weights", "steep", "rare", "mix", "fresh mix")

@@ -14,7 +14,8 @@ import pytest
 from poscod import POSCOD
 from poscod.exceptions import InfeasibleProblemError
 from poscod.metrics import Interval
-from poscod.model import tally, unlabeled_evaluation_of
+from poscod.model import read_sample, tally, unlabeled_evaluation_of
+from poscod.model._evaluate import evaluation_of
 from poscod.problem import ScodProblem
 from poscod.ratio import CorrectedSigmoid
 from poscod.report import render, summarise, write
@@ -74,12 +75,16 @@ def python_says(case: Case, alpha: float, tpr_min: float, scale: float, prior: I
         other = case.model.at(alpha=alpha, tpr_min=tpr_min, loss=loss)
     except InfeasibleProblemError:
         return None
-    result = other.evaluate(case.X, case.y, case.X_ood)
-    known, traffic = other.decide(case.X), other.decide(case.X_unlabeled)
+    # The class mix that rates are for does not depend on the setting either.
+    mix = read_sample(case.model, case.X, case.y, case.X_ood, case.X_unlabeled).mix
+    known, strange, traffic = (other.decide(rows) for rows in (case.X, case.X_ood, case.X_unlabeled))
     values = np.unique(other.rule_.problem.loss_matrix(3))
     losses = other.rule_.problem.losses(case.y, known.label, 3)
-    tallies = tally(known.accept, losses, values), tally(traffic.accept)
-    free = unlabeled_evaluation_of(*tallies, prior, alpha, 0.95, loss_values=values)
+    counts = tally(known.accept, losses, values, case.y, 3)
+    result = evaluation_of(counts, tally(strange.accept), alpha, 0.95, loss_values=values, mix=mix)
+    if mix is None or mix is case.model.calibration_.mix:
+        assert repr(result) == repr(other.evaluate(case.X, case.y, case.X_ood))  # NaN is not equal to itself
+    free = unlabeled_evaluation_of(counts, tally(traffic.accept), prior, alpha, 0.95, loss_values=values, mix=mix)
     return {
         "tpr": result.tpr.estimate,
         "fpr": result.fpr.estimate,

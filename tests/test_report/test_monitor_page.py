@@ -129,3 +129,15 @@ def test_markdown_holds_whole_sentences_and_what_they_mean(summary):
     first = text.split("\n\n")[1]
     assert first.startswith(f"Over all {len(summary['windows'])} windows ")
     assert f"of {summary['totals']['kept']:,} inputs were OOD on average" in first
+
+
+def test_the_class_mix_stands_against_the_served_one(summary):
+    html, text = render(summary), render(summary, ".md")
+    assert 'id="mix"' in html
+    assert "## Class mix of the ID inputs" in text
+    last = summary["windows"][-1]["mix"]
+    for k, row in enumerate(summary["reference"]["mix"]["classes"]):
+        line = next(
+            line for line in text.splitlines() if line.startswith(f"| {row['class']} | {percent(row['traffic'])}")
+        )
+        assert percent(last["estimate"][k]) in line

@@ -19,11 +19,12 @@ from poscod.exceptions import InvalidInputError
 from poscod.problem import BoundedProblem, CostProblem, ScodProblem
 from poscod.ratio import _diagnose
 from poscod.report import render, summarise
+from poscod.report._charts import mix_chart
 from poscod.report._explorer import SCALES, TARGETS, floors, rank_of
-from poscod.report._words import FINDINGS
+from poscod.report._words import FINDINGS, mix_classes
 from poscod.risk import reliability
 from poscod.selector import guaranteed_threshold, tpr_threshold
-from test_report._cases import Case, fitted
+from test_report._cases import WORLD, Case, fitted
 
 
 def decoded(text):
@@ -69,7 +70,7 @@ def test_rules_share_the_required_tpr(case, summary):
 def test_what_was_fitted(case, summary):
     model = summary["model"]
     assert summary["rule"] == case.model.rule_.to_dict()
-    assert (summary["alpha"], summary["required_tpr"], model["held_out"]) == (0.3, 0.85, True)
+    assert (summary["alpha"], summary["required_tpr"], model["held_out"]) == (0.3, 0.85, False)
     assert "LogisticRegression" in model["classifier"]
     assert model["ratio"] == "CorrectedSigmoid"
     assert summary["rows"] == {
@@ -153,7 +154,7 @@ def test_rejections_and_examples(case, summary):
 
 def test_example_rows_show_the_users_columns(case):
     frame = pd.DataFrame(case.X, columns=["height", "width"])
-    traffic = pd.DataFrame(WORLD_TRAFFIC := case.X_unlabeled[:300], columns=["height", "width"])
+    traffic = pd.DataFrame(WORLD.sample_mixture(300, pi=0.25, random_state=8)[0], columns=["height", "width"])
     model = POSCOD(ratio=case.model.ratio, alpha=0.3, tpr_min=0.8, random_state=0).fit(frame, case.y, traffic)
     found = summarise(model, X=frame, y=case.y, explorer=False)
     first = found["examples"][0]
@@ -161,7 +162,6 @@ def test_example_rows_show_the_users_columns(case):
     ids = {"ticket": [f"T{i}" for i in range(len(frame))], "width": frame["width"]}
     found = summarise(model, X=frame, y=case.y, columns={"id": ids}, max_columns=1, n_examples=1, explorer=False)
     assert found["examples"][0]["cells"] == {"ticket": f"T{found['examples'][0]['row']}"}
-    assert len(WORLD_TRAFFIC) == 300
     assert not summarise(model, X=frame, y=case.y, n_examples=0, explorer=False)["examples"]
 
 
@@ -177,7 +177,7 @@ def test_reliability_and_diagnosis(case, summary):
 def test_every_finding_has_words():
     source = inspect.getsource(_diagnose)
     names = set(re.findall(r'\.append\(\s*"(\w+)"\s*\)', source))
-    assert len(names) >= 6
+    assert len(names) >= 5
     assert names <= set(FINDINGS)
 
 
@@ -268,7 +268,7 @@ def test_bad_options_are_refused(case, options, message):
 
 ELSEWHERE = {
     "budget": lambda m: m.budget(0.5),
-    "risk": lambda m: m.control_risk(0.3),
+    "risk": lambda m: fitted("guaranteed").model.control_risk(0.3),
     "costs": lambda m: m.with_rule(CostProblem(accept_ood=1.0, reject_id=0.3)),
     "bounded": lambda m: m.with_rule(BoundedProblem(tpr_min=0.8, fpr_max=0.05)),
 }
@@ -320,3 +320,52 @@ def test_a_guarantee_for_several_rules_is_not_on_the_sliders():
 def test_empty_tables_are_refused(case):
     with pytest.raises(InvalidInputError, match="X_ood must hold at least one row"):
         summarise(case.model, X=case.X, y=case.y, X_ood=case.X_ood[:0])
+
+
+@pytest.mark.parametrize("name", ["empirical", "mix", "fresh mix"])
+def test_the_class_mix_of_fit_and_of_fresh_traffic(name):
+    """What is served, what the fresh traffic has, and for which of them rates are."""
+    case = fitted(name)
+    summary = case.summary(class_names=["cat", "dog", "owl"], explorer=False)
+    mix, own = summary["class_mix"], case.model.calibration_.mix
+    assert [row["class"] for row in mix["at_fit"]["classes"]] == ["cat", "dog", "owl"]
+    assert mix["at_fit"]["changed"] == own.changed == (name != "empirical")
+    assert (mix["here"] is not None) == (name == "fresh mix")
+    text = " ".join(summary["class_mix"]["at_fit"]["sentence"].split())
+    html = render(summary)
+    if name == "empirical":
+        assert mix["of"] == "labeled"
+        assert text.startswith("The traffic was not found to have another class mix than the labeled rows (p = ")
+        return
+    assert mix["of"] == "traffic"
+    assert text.startswith("Adapted to the traffic's class mix: cat 3")
+    assert 'id="mix-chart-t"' in html
+    assert "Class mix" in render(summary, ".md")
+    # Rates by hand: a class counts by its share in the traffic.
+    decisions = case.model.decide(case.X)
+    share = own.traffic if mix["here"] is None else [row["traffic"] for row in mix["here"]["classes"]]
+    tpr = sum(q * decisions.accept[case.y == k].mean() for k, q in enumerate(share))
+    assert summary["rates"]["tpr"]["estimate"] == pytest.approx(tpr)
+    # The promise is judged in the mix that it speaks of, whatever the fresh traffic is.
+    promised = sum(q * decisions.accept[case.y == k].mean() for k, q in enumerate(own.traffic))
+    assert summary["promise"]["measured"]["estimate"] == pytest.approx(promised)
+    if name == "fresh mix":
+        assert mix["here"]["sentence"].startswith(
+            "This traffic has another class mix than the one that the model serves: "
+        )
+        assert mix["here"]["classes"][2]["traffic"] == pytest.approx(0.8, abs=0.1)
+    labeled = case.summary(class_mix="labeled", explorer=False)
+    assert labeled["rates"]["tpr"]["estimate"] == pytest.approx(decisions.accept.mean())
+    assert labeled["class_mix"]["of"] == "labeled"
+
+
+def test_many_classes_show_those_that_differ_most():
+    rows = [{"class": f"c{k}", "labeled": 0.02, "traffic": 0.02, "low": 0.01, "high": 0.03} for k in range(50)]
+    rows[7] |= {"traffic": 0.3, "low": 0.25, "high": 0.35}
+    fit = {"estimated": True, "changed": True, "level": 0.95, "classes": rows, "sentence": "", "p_value": 0.0}
+    mix = {"of": "traffic", "at_fit": fit, "here": None}
+    assert mix_classes(mix)[0] == 7
+    assert len(mix_classes(mix)) == 12
+    chart = mix_chart(mix)
+    assert [tick["label"] for tick in chart["y"]["ticks"]][:2] == ["c7", "c0"]
+    assert mix_chart({**mix, "at_fit": {**fit, "estimated": False, "changed": False}}) is None

@@ -29,7 +29,7 @@ SECONDS = 60.0
 
 
 def fit(X: Any, y: Any, traffic: Any, **parameters: Any) -> POSCOD:
-    settings: dict[str, Any] = {"tpr_min": 0.9, "alpha": 0.3, "random_state": 0, **parameters}
+    settings: dict[str, Any] = {"tpr_min": 0.9, "alpha": 0.3, "calibration": 0.5, "random_state": 0, **parameters}
     ratio = CorrectedSigmoid("paper", l2=1e-3)
     return POSCOD(LogisticRegression(), ratio, **settings).fit(X, y, X_unlabeled=traffic)
 

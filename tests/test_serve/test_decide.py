@@ -11,7 +11,10 @@ import pytest
 
 from poscod import POSCOD, Activations
 from poscod.model import NoUnlabeledDataWarning, Schema
+from poscod.serve._engine import Job
 from poscod.serve._parse import Batch, first_gap
+from poscod.serve._say import cells, dumps_with
+from poscod.serve._service import Question
 
 ROWS = [[0.0, 0.1], [3.0, 0.5], [1.5, 4.5], [1.4, 0.0], [50.0, -900.0]]
 ARROW, NPY = "application/vnd.apache.arrow.stream", "application/x-npy"
@@ -377,3 +380,43 @@ def test_a_body_is_checked_once(serve, model_file, monkeypatch, rows):
         assert running.client.post(path, json={"rows": ROWS * (rows // 3)}).status_code == 200
     assert len(checks) == 2
     assert running.client.head("/healthz").status_code == 200
+
+
+def test_long_columns_are_written_as_json_writes_them():
+    """Many numbers are written by Arrow, a few by Python: nobody may see which."""
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=300) * 10.0 ** rng.integers(-320, 300, 300)
+    numbers[:6] = 0.0, 1.0, -3.0, 1e16, 5e-324, -0.1
+    labels = np.array(["a, b", "line\nbreak", 'quo"te', "\u2028é"] * 75, dtype=object)
+    nested = np.empty(300, dtype=object)
+    nested[:] = [("a", "b"), (), 1, True, None] * 60
+    columns = {"number": numbers, "single": rng.normal(size=300).astype(np.float32), "label": labels, "nested": nested}
+    columns |= {"text": labels.astype(str), "accept": numbers > 0, "whole": np.arange(300)}
+    for rows in (slice(0, 3), slice(0, 300), slice(100, 299)):
+        written = json.loads(dumps_with({"n": 1}, "d", cells(columns), rows))["d"]
+        plainly = {name: json.loads(json.dumps(column[rows].tolist())) for name, column in columns.items()}
+        assert repr(written) == repr(plainly)  # also tells 1 from 1.0 and from true
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        cells({"number": np.append(numbers, np.nan)})
+
+
+def test_one_call_answers_questions_in_json_and_in_arrow(serve, model_file):
+    """Each question gets its own rows, ids and format, whatever it was decided with."""
+    running = serve(model_file)
+    service = running.service
+    loaded, rows = service.holder.current, np.random.default_rng(0).normal(size=(70, 2))
+    cuts = [(0, 1), (1, 40), (40, 70)]
+    batches = [Batch({"rows": rows[a:b]}, ids=[f"r{i}" for i in range(a, b)]) for a, b in cuts]
+    questions = [
+        Question(loaded, batch, "x", arrow) for batch, arrow in zip(batches, (False, True, False), strict=True)
+    ]
+    answers = service._decide([Job(service._decide, question, len(question.rows)) for question in questions])
+    table = pa.ipc.open_stream(answers[1]).read_all().to_pydict()
+    first, last = json.loads(answers[0]), json.loads(answers[2])
+    ids = [*first["ids"], *table.pop("id"), *last["ids"]]
+    assert ids == [f"r{i}" for i in range(70)]
+    expected = loaded.model.decide(rows)
+    for name, values in table.items():
+        joined = [*first["decisions"][name], *values, *last["decisions"][name]]
+        wanted = expected.predictions(-1) if name == "prediction" else getattr(expected, name)
+        assert joined == wanted.tolist(), name

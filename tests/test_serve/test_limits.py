@@ -256,7 +256,8 @@ def test_an_answer_that_is_there_at_the_deadline_is_given(serve, model_file):
     real = engine.compute
 
     async def compute(job, until):
-        job.future.get_loop().call_soon(time.sleep, 1.0)  # the whole loop stands still; the compute thread does not
+        # The whole loop stands still; the compute thread does not.
+        asyncio.get_running_loop().call_soon(time.sleep, 1.0)
         return await real(job, until)
 
     engine.compute = compute

@@ -12,7 +12,8 @@ import pytest
 
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.model import save
+from poscod.mix import ClassMix
+from poscod.model import mix_document, save
 from poscod.problem import CostProblem, CoverageProblem, GeneralisedProblem, ScodProblem
 from poscod.serve import create_app
 from poscod.serve._model import load_model, rates
@@ -29,6 +30,8 @@ def test_card_says_what_the_model_is(server, model_file):
     assert card["rule"]["sentence"] == str(model.rule_)
     assert card["classes"] == [0, 1]
     assert card["ood_prior"] == model.ood_prior_
+    assert card["class_mix"] == mix_document(model)
+    assert [row["class"] for row in card["class_mix"]["classes"]] == [0, 1]
     assert card["inputs"] == {"kind": "table", **model.schema_.to_dict()}
     assert not {"promise", "threshold", "beta", "slope", "problem", "ood_share_at_fit"} & set(card)
 
@@ -204,3 +207,16 @@ def test_what_is_no_model_is_refused(tmp_path, model_file):
     broken.save(tmp_path / "broken.poscod")
     with pytest.raises((InvalidInputError, TypeError)):
         create_app(tmp_path / "broken.poscod")
+
+
+def test_rates_are_for_the_class_mix_that_is_served(model_file):
+    """TPR of a rule whose model serves another mix: the classes count by their shares there."""
+    model = POSCOD.load(model_file)
+    kept = model.calibration_
+    p = np.bincount(kept.codes) / len(kept)
+    q = np.array([0.9, 0.1])
+    model.calibration_ = dataclasses.replace(kept, mix=ClassMix(p, q, q, q, p_value=0.0, changed=True))
+    accept = model.rule_.decide(kept.known("zero_one")).accept
+    by_class = [accept[kept.codes == k].mean() for k in range(2)]
+    assert rates(model)["tpr"] == pytest.approx(q @ by_class)
+    assert by_class[0] != by_class[1]

@@ -13,9 +13,11 @@ import argparse
 
 from poscod.cli._choices import loss_of
 from poscod.cli._console import Console, add_output_options
+from poscod.cli._inputs import naming_classes
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
+from poscod.model import mix_document
 
 EXAMPLES = (
     "poscod at model.poscod --alpha 0.2 -o lenient.poscod",
@@ -62,7 +64,8 @@ def run(args: argparse.Namespace) -> None:
     if "loss" in costs:
         costs["loss"] = loss_of(args.loss, old.schema_.classes or old.scorer_.classes.tolist())
     if costs:
-        new = new.at(**costs, rules=args.rules)
+        with naming_classes(old.schema_):
+            new = new.at(**costs, rules=args.rules)
     if args.budget is not None:
         new = new.budget(args.budget)
     elif args.max_error is not None:
@@ -76,6 +79,7 @@ def run(args: argparse.Namespace) -> None:
             "output": str(args.output),
             "old_rule": old.rule_.to_dict(),
             "rule": new.rule_.to_dict(),
+            "class_mix": mix_document(new),
         },
         f"Old rule: {old.rule_}",
         f"New rule: {new.rule_}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``poscod fit`` offers by name: classifiers, ratios, losses from files, reject labels.
+"""What ``poscod fit`` offers by name: classifiers, ratios, losses and class mixes from files, reject labels.
 
 Convention: one mapping per family; a name that is not in it is refused with the names that are.
 """
@@ -78,3 +78,56 @@ def loss_of(path: str, classes: Sequence[Any]) -> str | NDArray[Any]:
         )
     matrix = np.column_stack(list(rows.finite(names).values()))
     return matrix[[truths.index(name) for name in names]]
+
+
+def mix_of(text: str, classes: Sequence[Any]) -> str | NDArray[Any]:
+    """Return how the class mix is found by its name, or known shares: ``cat=0.3,dog=0.7``, or a table with a column of classes and one of shares.
+
+    Examples
+    --------
+    >>> mix_of("auto", ["cat", "dog"]), mix_of("dog=0.7,cat=0.3", ["cat", "dog"])
+    ('auto', array([0.3, 0.7]))
+    """
+    if text in ("auto", "labeled"):
+        return text
+    names = [str(label) for label in classes]
+    pairs = _pairs(text) if "=" in text else _mix_table(text)
+    given = [name for name, _ in pairs]
+    if sorted(given) != sorted(names):
+        wrong = [name for name in given if name not in names or given.count(name) > 1]
+        missing = [name for name in names if name not in given]
+        found = f"no share of {listed(missing)}" if missing else listed(wrong)
+        raise InvalidInputError(
+            f"--class-mix must give each class ({listed(names)}) one share, got {found}: a class that is gone has the share 0."
+        )
+    shares = dict(pairs)
+    found_shares = np.array([shares[name] for name in names])
+    if not (found_shares >= 0.0).all() or abs(found_shares.sum() - 1.0) > 1e-6:
+        raise InvalidInputError(f"--class-mix must give shares that sum to 1, got {found_shares.sum():.6g} in all.")
+    return found_shares
+
+
+def _pairs(text: str) -> list[tuple[str, float]]:
+    """Read ``cat=0.3,dog=0.7``."""
+    pairs = []
+    for part in text.split(","):
+        name, _, share = part.rpartition("=")
+        try:
+            pairs.append((name.strip(), float(share)))
+        except ValueError:
+            raise InvalidInputError(
+                f"--class-mix must be auto, labeled, a table, or shares such as cat=0.3,dog=0.7, got {part!r}."
+            ) from None
+    return pairs
+
+
+def _mix_table(path: str) -> list[tuple[str, float]]:
+    """Read a table with the columns ``class`` and ``share``."""
+    if not Path(path).suffix:
+        raise InvalidInputError(
+            f"--class-mix must be auto, labeled, a table, or shares such as cat=0.3,dog=0.7, got {path!r}."
+        )
+    table = open_table(path, whole=True)
+    block = table.read(table.need(["class", "share"]))
+    shares = block.finite(["share"])["share"].tolist()
+    return list(zip(map(str, block["class"].tolist()), shares, strict=True))

@@ -219,7 +219,7 @@ def evaluate_on_dask(
         args, model, opener=lambda path: FrameTable(path, passes), reader=lambda schema, table: table.rows(schema)
     )
     rows, y = fresh.rows, fresh.y
-    sample = read_chunks(model, rows, y, passes, pi=args.pi, level=args.level)
+    sample = read_chunks(model, rows, y, passes, pi=args.pi, level=args.level, class_mix=args.class_mix)
     rules = compare_rules(sample, measure=lambda rule, _: sample.measured[rule.name])
     found = None
     if "unlabeled" in rows:

@@ -89,9 +89,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def fit_digits(digits: OpenDigits) -> POSCOD:
-    """Fit the model of the demo: a fifth of the labeled rows trains the classifier, so that it makes mistakes worth rejecting."""
+    """Fit the model of the demo."""
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    model = POSCOD(classifier, alpha=ALPHA, tpr_min=TPR_MIN, calibration=0.8, random_state=0)
+    model = POSCOD(classifier, alpha=ALPHA, tpr_min=TPR_MIN, random_state=0)
     model.fit(digits.labeled, digits.y_labeled, X_unlabeled=digits.traffic)
     return model.with_schema(Schema(COLUMNS, target="digit", n_features=len(COLUMNS)))
 

@@ -25,9 +25,9 @@ from poscod.cli._models import add_model_options, load_model
 from poscod.cli._rules import compare_rules, rules_table
 from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
-from poscod.model import Measured, Sample, check_ratio, read_sample
+from poscod.model import POSCOD, Sample, check_ratio, measure_promise, read_sample
 from poscod.ratio import FINDINGS
-from poscod.report import promise_section, promise_sentence
+from poscod.report import mix_section, mix_words, promise_section, promise_sentence
 
 EXAMPLES = (
     "poscod evaluate model.poscod --id test.parquet --target label --ood ood.parquet",
@@ -53,26 +53,27 @@ def run(args: argparse.Namespace) -> None:
         raise InvalidInputError(f"--output must end in .json, got '{args.output}'.")
     if on_dask(args):
         with open_cluster(args, console) as cluster:
-            _, sample, rules, found = evaluate_on_dask(args, load_model(args), cluster)
+            model, sample, rules, found = evaluate_on_dask(args, load_model(args), cluster)
     else:
-        sample, rules, found = _in_memory(args, console)
+        model, sample, rules, found = _in_memory(args, console)
     findings = [] if found is None else [FINDINGS[name] for name in found["findings"]]
-    document = _document(sample, rules, findings, args)
+    document = _document(sample, rules, findings, mix_section(model, sample), args)
     if args.output:
         with replacing(Path(args.output)) as file:
             file.write(json_text(document, indent=1).encode())
     console.answer(document, *_story(document, rules, sample), *([f"Written: {args.output}"] if args.output else []))
 
 
-def _in_memory(args: argparse.Namespace, console: Console) -> tuple[Sample, list[dict[str, Any]], Any]:
-    """Measure rows in memory: what the model sees of them, its rule and rivals, and the checks of g."""
+def _in_memory(args: argparse.Namespace, console: Console) -> tuple[POSCOD, Sample, list[dict[str, Any]], Any]:
+    """Measure rows in memory: the model, what it sees of them, its rule and rivals, and the checks of g."""
     model = load_model(args)
     fresh = read_fresh(args, model)
     known, traffic = fresh.rows["id"], fresh.rows.get("unlabeled")
     with console.working("measuring"):
-        sample = read_sample(model, known, fresh.y, fresh.rows.get("ood"), traffic, pi=args.pi, level=args.level)
+        options = {"pi": args.pi, "level": args.level, "class_mix": args.class_mix}
+        sample = read_sample(model, known, fresh.y, fresh.rows.get("ood"), traffic, **options)
         found = None if traffic is None else check_ratio(model, known, fresh.y, traffic, level=args.level)
-        return sample, compare_rules(sample), found
+        return model, sample, compare_rules(sample), found
 
 
 def _reused(sample: Sample) -> list[str]:
@@ -98,9 +99,8 @@ def _pairs(rows: Any) -> set[tuple[float, float]]:
 
 
 def _document(
-    sample: Sample, rules: list[dict[str, Any]], findings: list[str], args: argparse.Namespace
+    sample: Sample, rules: list[dict[str, Any]], findings: list[str], mix: dict[str, Any], args: argparse.Namespace
 ) -> dict[str, Any]:
-    own = rules[-1]
     document: dict[str, Any] = {
         "command": "evaluate",
         "model": str(args.model),
@@ -108,7 +108,8 @@ def _document(
         "rule": sample.rule.to_dict(),
         "alpha": sample.alpha,
         "level": sample.level,
-        "promise": promise_section(sample.rule, Measured(own["tpr"], own["selective_risk"], None, None)),
+        "class_mix": mix,
+        "promise": promise_section(sample.rule, measure_promise(sample)),
         "rules": rules,
         "warnings": _reused(sample),
     }
@@ -124,6 +125,7 @@ def _story(document: dict[str, Any], rules: list[dict[str, Any]], sample: Sample
     lines = [
         f"Rows: {counts}; {100 * sample.level:g} % intervals in brackets.",
         f"Rule: {sample.rule}",
+        *mix_words(document["class_mix"]),
         "",
         *rules_table(rules),
         *["Areas are those of a sample of the rows."] * any(n > len(sample.groups[k]) for k, n in sample.sizes.items()),

@@ -19,23 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import check_choice
-from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, ratio_name, reject_label_of
+from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, mix_of, ratio_name, reject_label_of
 from poscod.cli._columns import Column, Table
 from poscod.cli._console import Console, add_output_options, percent, ranged
 from poscod.cli._dask import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
-from poscod.cli._inputs import add_input_options, choose_schema, labels_of, measured, rows_of
+from poscod.cli._inputs import add_input_options, choose_schema, labels_of, measured, naming_classes, rows_of
 from poscod.cli._models import trust_options
 from poscod.cli._names import NAMES
 from poscod.cli._notes import column_notes, list_notes, share_notes
 from poscod.cli._tables import check_output, open_table, same_file
 from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.metrics import Interval
-from poscod.model import POSCOD, Schema, listed
+from poscod.model import POSCOD, ClassMixWarning, Schema, listed, mix_document
 
 EXAMPLES = (
     "poscod fit labeled.parquet unlabeled.parquet --target label -o model.poscod",
     "poscod fit known.csv log.csv --target class --features 'f_*' --alpha 0.3 --tpr-min 0.9 -o model.poscod",
     "poscod fit held_out.npz log.npz --target label --logits logits --embedding features -o model.poscod",
+    "poscod fit labeled.csv log.csv --target class --class-mix cat=0.3,dog=0.7 -o model.poscod",
     "poscod fit labeled/ traffic/ --target label --logits logits --embedding features --ratio paper --engine dask -o model.poscod",
 )
 
@@ -60,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="empirical",
         help="empirical: tpr-min on average; guaranteed: at least tpr-min with probability 1 - delta",
     )
+    what.add_argument(
+        "--tpr-over",
+        default="all",
+        help="all: tpr-min of all ID inputs together; classes: of those of every class, so that no class mix accepts less",
+    )
     what.add_argument("--delta", type=float, default=0.05, help="error probability of a guarantee")
     what.add_argument(
         "--reject-label",
@@ -78,10 +84,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument(
         "--calibration",
-        type=_number,
-        default=0.5,
-        metavar="SHARE",
-        help="share of labeled rows kept from the classifier, or a number of folds",
+        type=_calibration,
+        default="auto",
+        metavar="HOW",
+        help="auto: every labeled row trains, fits g and sets the threshold, in five folds (with --threshold guaranteed a part only sets the threshold; "
+        "on dask the share 0.5); a share such as 0.5 is kept from the classifier; a number is one of folds",
+    )
+    how.add_argument(
+        "--class-mix",
+        default="auto",
+        metavar="MIX",
+        help="class mix of the known inputs in the traffic. auto: estimated, and served where a test says that it is not that of the labeled rows; "
+        "labeled: that of the labeled rows; or known shares, such as cat=0.3,dog=0.7 or a table with the columns class and share",
     )
     how.add_argument("--seed", type=_seed, default=0, help="seed of the random splits")
     add_engine_options(parser, sample=True)
@@ -132,7 +146,7 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     found, columns = column_notes(known, seen, schema.features), (labeled.columns, unlabeled.columns)
     del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit
     model = _model(args, classifier, ratio, y, schema)
-    with console.working("fitting"), _as_notes(found) as notes:
+    with console.working("fitting"), naming_classes(schema), _as_notes(found) as notes:
         model.fit(X, y, X_unlabeled=traffic)
     return Fitted(model.with_schema(schema), columns, (len(y), len(traffic)), notes)
 
@@ -144,7 +158,7 @@ def _fit_dask(args: argparse.Namespace, classifier: Any, ratio: Any, cluster: An
     schema = choose_schema(args, tables[0])
     y = labels_of(schema, tables[0], schema.target)
     model = _model(args, classifier, ratio, y, schema)
-    with _as_notes([]) as notes:
+    with naming_classes(schema), _as_notes([]) as notes:
         model, n_traffic = fit_on_dask(args, model, schema, tables, y, cluster)
     return Fitted(model, (tables[0].columns, tables[1].columns), (len(y), n_traffic), notes)
 
@@ -155,12 +169,15 @@ def _as_notes(notes: list[str]) -> Iterator[list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PoscodWarning)
         yield notes
-    notes += [warned.message.told(NAMES) for warned in caught if isinstance(warned.message, PoscodWarning)]
+    told = [warned.message for warned in caught if isinstance(warned.message, PoscodWarning)]
+    # That the model is adapted is no note: the story says it, with the document of the class mix.
+    notes += [text.told(NAMES) for text in told if not (isinstance(text, ClassMixWarning) and "moved" in text.facts)]
 
 
 def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any], schema: Schema) -> POSCOD:
     """Return the model that the options ask for."""
     classes = list(schema.classes) or np.unique(y).tolist()
+    columns = list(schema.classes) or list(range(schema.n_logits)) or classes
     if schema.logits and args.classifier != "logistic":
         raise InvalidInputError(
             "--classifier trains a classifier, and --logits or --probabilities bring one: choose one."
@@ -172,8 +189,10 @@ def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any
         tpr_min=args.tpr_min,
         loss=loss_of(args.loss, classes),
         threshold=args.threshold,
+        tpr_over=args.tpr_over,
         delta=args.delta,
         calibration=args.calibration,
+        class_mix=mix_of(args.class_mix, columns),
         reject_label=reject_label_of(args.reject_label, classes),
         random_state=args.seed,
     )
@@ -200,6 +219,7 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         "ignored": schema.ignored(columns[0]),
         "ignored_unlabeled": [name for name in schema.ignored(columns[1]) if name not in columns[0]],
         "ood_prior": Interval(model.calibration_.ood_prior, low, high, 0.95),
+        "class_mix": mix_document(model),
         "rule": model.rule_.to_dict(),
         "reject_label": model.reject_label,
         "warnings": notes,
@@ -219,6 +239,7 @@ def _story(model: POSCOD, document: dict[str, Any]) -> list[str]:
         f"Read {document['labeled']['rows']:,} labeled rows of {len(document['classes'])} classes and "
         f"{document['unlabeled']['rows']:,} unlabeled rows; {schema.words}{trained}.{ignored}",
         f"Estimated share of OOD inputs among the unlabeled rows: {shown}.",
+        *([document["class_mix"]["sentence"]] if document["class_mix"]["changed"] else []),
         f"Rule: {model.rule_}",
         *(f"Note: {text}" for text in document["warnings"]),
         f"Saved: {document['model']}",
@@ -231,8 +252,11 @@ def _seed(text: str) -> int:
     return int(text)
 
 
-def _number(text: str) -> float | int:
-    return int(text) if text.isdigit() else float(text)
+def _calibration(text: str) -> float | int | str:
+    try:
+        return text if text == "auto" else int(text) if text.isdigit() else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be auto, a share or a number of folds, got {text!r}") from None
 
 
 def _refuse_swapped(args: argparse.Namespace, labeled: Table, unlabeled: Table) -> None:

@@ -40,6 +40,13 @@ def add_fresh_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--unlabeled", metavar="TABLE", help="fresh traffic, not the rows given to `poscod fit`")
     add_alias(group, "--unlabelled", "unlabeled")
     group.add_argument("--pi", type=float, metavar="SHARE", help="share of OOD inputs in --unlabeled where it is known")
+    group.add_argument(
+        "--class-mix",
+        default="traffic",
+        metavar="MIX",
+        help="known inputs that rates are for. traffic: in the class mix of --unlabeled, or, without it, in the one that the model serves; "
+        "labeled: the rows of --id as they come",
+    )
     group.add_argument("--level", type=float, default=0.95, help="coverage of the intervals")
 
 

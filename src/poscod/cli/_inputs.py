@@ -8,7 +8,8 @@ any order. Models saved from Python may know no names; see `schema_for`.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from poscod.cli._columns import Block, Column, Table
 from poscod.cli._console import add_alias
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InfeasibleProblemError, InvalidInputError
 from poscod.model import Schema, listed
 
 
@@ -131,6 +132,18 @@ def labels_of(schema: Schema, table: Table, column: str) -> NDArray[Any]:
             "pass --classes A,B,..."
         )
     return schema.codes(values, f"column '{column}' of {table.path}")
+
+
+@contextmanager
+def naming_classes(schema: Schema) -> Iterator[None]:
+    """Let a refusal call a class by its name where the model knows an index."""
+    try:
+        yield
+    except InfeasibleProblemError as error:
+        if not schema.classes or "label" not in error.facts:
+            raise
+        named = {**error.facts, "label": schema.classes[error.facts["label"]]}
+        raise InfeasibleProblemError(error.message, **named) from error
 
 
 def _with_gaps(block: Block, name: str) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from poscod._validation import nearest
 from poscod.cli._names import NAMES
-from poscod.exceptions import PoscodError, PoscodWarning
+from poscod.exceptions import InfeasibleProblemError, PoscodError, PoscodWarning
 
 COMMANDS: dict[str, str] = {
     "demo": "see the method work on real digits, in under a minute",
@@ -117,8 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except PoscodError as error:
-            # Too few rows were held out, whoever counted them.
-            more = " More are held out by `poscod fit --calibration 0.8`." if "needed" in error.facts else ""
+            # Too few rows were held out for a promise, whoever counted them.
+            short = isinstance(error, InfeasibleProblemError) and "needed" in error.facts
+            more = " More are held out by `poscod fit --calibration 0.8`." if short else ""
             return _fail(args, error.told(NAMES) + more, 2)
         except OSError as error:
             return _fail(args, os_sentence(error), 2)

@@ -46,6 +46,7 @@ EXAMPLES = (
 BLOCK = 16384
 """Block that are counted at a time."""
 _SHOWN = 20
+_CLASSES = 5
 _COLUMNS = [field.name for field in fields(Decisions)]
 _PARAMETERS = ("window", "ood_limit", "level", "false_alarm")
 _KNOWN = ("ood", "unlabeled", "reference")
@@ -108,6 +109,9 @@ def run(args: argparse.Namespace) -> None:
                 _labels(monitor, decisions, block[args.label], at, schema)
             advance(block.n_rows)
     summary = monitor.summary()
+    if schema.classes:  # the reference knows codes
+        for share in summary["reference"]["mix"]["classes"]:
+            share["class"] = schema.classes[share["class"]]
     if args.output:
         write(summary, args.output, title=f"What the monitor saw: {Path(args.log).name}")
     if args.save_reference:
@@ -229,10 +233,31 @@ def _lines(summary: dict[str, Any]) -> Iterator[str]:
         interval = f"{percent(share['low'])} to {percent(share['high'])}"
         rows.append([str(w["start"]), f"{w['n']:,}", accepted, estimate, interval])
     yield from text_table(rows)
+    yield from _mix_lines(summary)
     if not summary["findings"]:
         yield "No findings."
     for finding in summary["findings"]:
         yield f"{finding['code']} {finding['severity']}: {finding['sentence']} {finding['meaning']} {finding['action']} ({finding['link']})"
+
+
+def _mix_lines(summary: dict[str, Any]) -> Iterator[str]:
+    """Say the class mix of the last window that knows it: classes whose shares moved most first."""
+    known = [w["mix"] for w in summary["windows"] if any(share is not None for share in w["mix"]["estimate"])]
+    if not known:
+        return
+    rows = [
+        (served["class"], served["traffic"], *shares)
+        for served, *shares in zip(
+            summary["reference"]["mix"]["classes"],
+            *(known[-1][end] for end in ("estimate", "low", "high")),
+            strict=True,
+        )
+        if shares[0] is not None
+    ]
+    rows = sorted(rows, key=lambda row: -abs(row[2] - row[1]))[:_CLASSES]
+    table = [[str(name), *(percent(share) for share in shares)] for name, *shares in rows]
+    yield "Class mix of the ID inputs, served and in the last window:"
+    yield from text_table([["class", "served", "now", "from", "to"], *table])
 
 
 def _check_outputs(args: argparse.Namespace) -> None:

@@ -2,8 +2,8 @@
 """What the shell calls the arguments of the library: options and tables. Errors and warnings are told with these names."""
 
 _SAME = (
-    "alpha amp backbone batch_size calibration classifier crop delta dtype false_alarm layer level loss max_points "
-    "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min window"
+    "alpha amp backbone batch_size calibration class_mix classifier crop delta dtype false_alarm layer level loss max_points "
+    "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min tpr_over window"
 )
 NAMES: dict[str, str] = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME.split()},

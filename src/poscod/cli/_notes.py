@@ -17,7 +17,6 @@ from poscod.cli._columns import Column
 from poscod.cli._console import percent
 from poscod.metrics import auroc
 from poscod.model import Schema
-from poscod.ratio import class_mix
 
 SEPARATES = 0.98
 """AUROC of one column between the two tables from which on it is named.
@@ -27,10 +26,6 @@ Strangers alone reach it only where they are nearly all of the traffic: with a s
 """
 NEARLY_ALL = 0.8
 """Estimated OOD share from which on something else than strangers is likely."""
-# A class that is more frequent in the traffic makes its rows denser by at most about this factor; strangers go far beyond.
-_MORE_FREQUENT = 5.0
-# Share of held-out rows from which on the advice to hold out more is idle.
-_MUCH_HELD = 0.7
 # Values of a column that are compared: enough for two decimals of AUROC.
 _COMPARED = 10_000
 
@@ -94,24 +89,22 @@ def list_notes(schema: Schema, labeled: Mapping[str, Column], unlabeled: Mapping
     return notes
 
 
-def share_notes(model: Any, held: float, n_labeled: int) -> list[str]:
+def share_notes(model: Any, held: float | str, n_labeled: int) -> list[str]:
     """Say what is doubtful about the estimated OOD share; more is checked by `poscod evaluate` on fresh traffic."""
     ratio = model.scorer_.ratio
     if ratio is None:
         return []
     if not getattr(ratio, "gate_open_", True):
-        if isinstance(held, int) or model.scorer_.network or held > _MUCH_HELD:
-            return []
+        if not isinstance(held, float) or model.scorer_.network:
+            return []  # it sees all of them, or as many as there can be
         seen = round(n_labeled * held / 2)
-        return [f"the ratio sees about {seen:,} of your {n_labeled:,} labeled rows; --calibration 0.8 gives it more."]
+        return [f"the ratio sees about {seen:,} of your {n_labeled:,} labeled rows; --calibration auto gives it more."]
     low, high = ratio.ood_prior_interval(0.95)
     if model.calibration_.ood_prior > NEARLY_ALL and low > 0.0:
         return [
             "nearly all traffic is called OOD: something other than strangers differs between the two tables; see "
             "docs/what-can-go-wrong.md."
         ]
-    if found := mix_notes(model):
-        return found  # more rows would not help
     if low == 0.0:
         return [
             "the share is uncertain (its interval starts at 0); the rule is used all the same. More rows narrow it: "
@@ -120,22 +113,3 @@ def share_notes(model: Any, held: float, n_labeled: int) -> list[str]:
     if high - low > 0.5:
         return [f"the share of OOD inputs is hardly known ({percent(low)} to {percent(high)}): add unlabeled rows."]
     return []
-
-
-def mix_notes(model: Any) -> list[str]:
-    """Name the class whose share differs most between the tables, where the mix of classes differs at all."""
-    kept, pi = model.calibration_, model.calibration_.ood_prior
-    sides = []
-    for logits, log_ratio in ((kept.logits, kept.log_ratio), (kept.traffic_logits, kept.traffic_log_ratio)):
-        density = 1.0 - pi + pi * np.exp(np.minimum(log_ratio, 300.0)) if pi > 0.0 else np.ones(len(logits))
-        sides.append(logits[density <= _MORE_FREQUENT])
-    mix = class_mix(*sides)
-    if mix is None or not mix.differs:
-        return []
-    k = int(np.argmax(np.abs(mix.known - mix.traffic)))
-    name = model.schema_.labels(kept.classes)[k]
-    return [
-        f"the mix of classes differs between the two tables (where the answer is sure, class '{name}' is "
-        f"{percent(mix.known[k])} of the labeled rows and {percent(mix.traffic[k])} of the traffic): part of the OOD share may be that. "
-        "If so, draw the labeled rows in the mix of the traffic: more rows do not help."
-    ]

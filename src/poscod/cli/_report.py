@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> None:
             X_unlabeled=fresh.rows.get("unlabeled"),
             pi=args.pi,
             level=args.level,
+            class_mix=args.class_mix,
             title=args.title,
             created=args.date,
             names={"model": Path(args.model).name, **{name: table.path.name for name, table in fresh.tables.items()}},
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
             max_points=args.max_points,
         )
     write(summary, args.output)
-    document = {key: summary[key] for key in ("rows", "level", "rule", "promise", "rates", "rules")}
+    document = {key: summary[key] for key in ("rows", "level", "rule", "class_mix", "promise", "rates", "rules")}
     console.answer(
         {"command": "report", "model": str(args.model), "output": str(args.output), **document},
         f"Rule: {model.rule_}",

@@ -8,23 +8,23 @@ Convention: all rules use the same r and g and thresholds from the same calibrat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from poscod.cli._console import percent
-from poscod.metrics import METRICS
+from poscod.metrics import aurc, summary
 from poscod.model import Competitor, Measured, Sample, measure, required_tpr, rules_of
 from poscod.report import RULE_NAMES
 
 
-def _areas(rule: Competitor, sample: Sample, wanted: Mapping[str, dict[str, Any]]) -> dict[str, float]:
-    """Compute metrics of a rule's score over all thresholds."""
-    arrays = {f"score_{group}": rule.score(decisions) for group, decisions in sample.groups.items()}
-    arrays["loss_id"] = sample.loss
-    return {
-        name: METRICS[name].function(*(arrays[key] for key in METRICS[name].inputs), **params)
-        for name, params in wanted.items()
-    }
+def _areas(rule: Competitor, sample: Sample) -> dict[str, float]:
+    """Compute metrics of a rule's score over all thresholds; without OOD rows, the one that needs none."""
+    known = rule.score(sample.groups["id"])
+    if "ood" not in sample.sizes:
+        return {"aurc": aurc(known, sample.loss, weight_id=sample.weight_id)}
+    strange = rule.score(sample.groups["ood"])
+    costs = {"alpha": sample.alpha, "tpr_min": required_tpr(sample)}
+    return summary(known, sample.loss, strange, weight_id=sample.weight_id, **costs)._asdict()
 
 
 def compare_rules(
@@ -33,14 +33,10 @@ def compare_rules(
     measure: Callable[[Competitor, Any], Measured] = measure,
 ) -> list[dict[str, Any]]:
     """Measure a model's rule and its competitors on fresh rows."""
-    wanted: dict[str, dict[str, Any]] = {"aurc": {}}
-    if "ood" in sample.sizes:
-        wanted |= {"ausrt": {"alpha": sample.alpha}, "auroc": {}, "oscr": {}}
-        wanted["fpr_at_tpr"] = {"tpr_min": required_tpr(sample)}
     own, *rivals = rules_of(sample)
     rows = []
     for rule in (*rivals, own):
-        measured, area = measure(rule, sample), _areas(rule, sample, wanted)
+        measured, area = measure(rule, sample), _areas(rule, sample)
         row: dict[str, Any] = {
             "rule": rule.name,
             "title": RULE_NAMES[rule.name],

@@ -14,8 +14,11 @@ from poscod.metrics._intervals import (
     bootstrap,
     compare,
     counted_loss_interval,
+    loss_steps,
     mean_loss_interval,
+    share_interval,
 )
+from poscod.metrics._summary import summary
 from poscod.metrics._values import (
     METRICS,
     augrc,
@@ -47,4 +50,5 @@ __all__ = [
     "scod_curve",
     "scod_risk",
     "selective_risk_curve",
+    "summary",
 ]

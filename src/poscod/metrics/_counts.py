@@ -18,6 +18,7 @@ from poscod.exceptions import UndefinedMetricWarning, warn_caller
 Indices = NDArray[np.intp]
 ABSENT: Any = object()  # not None: a forgotten loss must not be scored as a perfect classifier
 _NO_ROWS: Indices = np.zeros(0, dtype=np.intp)
+_FEW_ROWS = 1000  # below, one sort by comparison is as fast as preparing another
 
 
 class Counts(NamedTuple):
@@ -108,22 +109,19 @@ class Ranking(NamedTuple):
 def rank(
     score_id: Floats, score_ood: Floats | None = None, *, order_id: bool = True, order_ood: bool = True
 ) -> Ranking:
-    """Order two samples on one score and group ties.
-
-    Notes
-    -----
-    Each sample is sorted by itself and the two runs are merged: numpy's stable sort finds the runs and merges them in
-    linear time, which is several times cheaper than sorting the pooled sample.
-    """
+    """Order two samples on one score and group ties; the rows of a sample with equal scores keep their order."""
     m = len(score_id)
-    by_id, ordered = _order(score_id, order_id)
-    by_ood, rank_id = _NO_ROWS, np.arange(1, m + 1)
-    if score_ood is not None and len(score_ood):
-        by_ood, ordered_ood = _order(score_ood, order_ood)
-        pooled = np.concatenate([ordered, ordered_ood])
-        merge = np.argsort(pooled, kind="stable")
-        ordered, rank_id = pooled[merge], np.cumsum(merge < m)
-    rank_ood = np.arange(1, len(ordered) + 1) - rank_id
+    if score_ood is None or not len(score_ood):
+        by_id, ordered = _order(score_id)
+        by_ood, rank_id = _NO_ROWS, np.arange(1, m + 1)
+    else:
+        rows, ordered = _order(np.concatenate([score_id, score_ood]))
+        is_id = rows < m
+        rank_id = np.cumsum(is_id)
+        by_id = rows[is_id] if order_id else _NO_ROWS
+        by_ood = rows[~is_id] - m if order_ood else _NO_ROWS
+    rank_ood = np.arange(1, len(ordered) + 1)
+    rank_ood -= rank_id
     is_end = ordered[1:] != ordered[:-1]
     if is_end.all():
         return Ranking(ordered, by_id, by_ood, rank_id, rank_ood)
@@ -198,16 +196,45 @@ def _share(part: NDArray[Any], total: float) -> Floats:
     return part / total if total > 0 else np.full(len(part), np.nan)
 
 
-def _order(score: Floats, with_rows: bool) -> tuple[Indices, Floats]:
-    """Return the row numbers by increasing score, where they are wanted, and the sorted score."""
-    if not with_rows:
-        return _NO_ROWS, np.sort(score)
-    rows = np.argsort(score)
-    return rows, score[rows]
+def _order(score: Floats) -> tuple[Indices, Floats]:
+    """Return the row numbers by increasing score, equal scores by row number, and the sorted score.
+
+    Notes
+    -----
+    numpy sorts 16-bit numbers by radix, in linear time, when the sort has to be stable. Two such sorts order the rows by 32 bits
+    of the score, after which a merge sort finds long runs: two to three times cheaper than one sort by comparison. The
+    order does not depend on which of the two ways is taken.
+    """
+    if len(score) < _FEW_ROWS:
+        rows = np.argsort(score, kind="stable")
+        return rows, score[rows]
+    low, high = _halves(score)
+    rows = np.argsort(low, kind="stable")
+    rows = rows[np.argsort(high[rows], kind="stable")]
+    nearly = score[rows]
+    finish = np.argsort(nearly, kind="stable")
+    return rows[finish], nearly[finish]
+
+
+def _halves(score: Floats) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    """Return the lower and upper half of whole numbers with 32 bits that never fall where the score rises."""
+    bits = (score + 0.0).view(np.int64)  # -0.0, which equals 0.0, gets its bits
+    # Negative numbers have their sign bit and count backwards: whole numbers in the order of the scores.
+    sign = bits >> 63
+    sign &= np.iinfo(np.int64).max
+    bits ^= sign
+    bits -= bits.min()  # may pass the largest signed number, and is right as an unsigned one
+    key = bits.view(np.uint64)
+    key >>= np.uint64(max(int(key.max()).bit_length() - 32, 0))
+    low = key.astype(np.uint16)
+    key >>= np.uint64(16)
+    return low, key.astype(np.uint16)
 
 
 def _accumulate(values: Floats | None, order: Indices, ranks: Indices) -> NDArray[Any]:
     """Sum the values of the first `ranks` rows along the order; None counts rows, exactly, in whole numbers."""
     if values is None:
         return ranks
-    return np.append(0.0, np.cumsum(values[order]))[ranks]
+    sums = np.zeros(len(order) + 1)
+    np.cumsum(values[order], out=sums[1:])
+    return sums[ranks]

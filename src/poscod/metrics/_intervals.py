@@ -99,10 +99,23 @@ def binomial_interval(successes: int, n: int, *, level: float = 0.95, side: str 
         raise InvalidInputError(f"successes must be at most n ({n}), got {successes}.")
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
     below, above = check_choice(side, "side", {"both": (0.5, 0.5), "lower": (1.0, 0.0), "upper": (0.0, 1.0)})
-    error = 1.0 - level
-    low = special.betaincinv(successes, n - successes + 1, error * below) if successes and below else 0.0
-    high = special.betainccinv(successes + 1, n - successes, error * above) if successes < n and above else 1.0
-    return Interval(successes / n if n else float("nan"), float(low), float(high), level)
+    low, high = _ends(successes, n, (1.0 - level) * below, (1.0 - level) * above)
+    return Interval(successes / n if n else float("nan"), low, high, level)
+
+
+def share_interval(share: float, rows: float, *, level: float) -> Interval:
+    """Compute the same for a share whose variance is that of so many rows, which need not be a whole number (Korn and Graubard)."""
+    if not rows > 0.0:
+        return Interval(float("nan"), 0.0, 1.0, level)
+    low, high = _ends(share * rows, rows, (1.0 - level) / 2.0, (1.0 - level) / 2.0)
+    return Interval(share, min(low, share), max(high, share), level)
+
+
+def _ends(successes: float, n: float, below: float, above: float) -> tuple[float, float]:
+    """Return the ends of the exact interval of a share; an error of zero is the end of the range."""
+    low = special.betaincinv(successes, n - successes + 1.0, below) if successes > 0.0 and below else 0.0
+    high = special.betainccinv(successes + 1.0, n - successes, above) if successes < n and above else 1.0
+    return float(low), float(high)
 
 
 def mean_loss_interval(loss: Floats, *, level: float, values: Floats | None) -> Interval:
@@ -131,9 +144,7 @@ def mean_loss_interval(loss: Floats, *, level: float, values: Floats | None) -> 
 
 def counted_loss_interval(loss: Floats, times: NDArray[np.int64], *, level: float, values: Floats) -> Interval:
     """Compute `mean_loss_interval` from how often each loss occurs: counts, so those of parts add up."""
-    steps = np.unique(np.append(values, 0.0))
-    if len(steps) > _MOST_STEPS + 1:
-        steps = np.linspace(0.0, steps[-1], _MOST_STEPS + 1)
+    steps = loss_steps(values)
     if len(steps) == 1:
         return Interval(0.0, 0.0, 0.0, level)
     n, each = int(times.sum()), 1.0 - (1.0 - level) / (len(steps) - 1)
@@ -143,6 +154,12 @@ def counted_loss_interval(loss: Floats, times: NDArray[np.int64], *, level: floa
     highs = [binomial_interval(int(times[loss > v].sum()), n, level=each).high for v in steps[:-1]]
     mean = float(times @ loss) / n if n else float("nan")
     return Interval(mean, float(widths @ lows), float(widths @ highs), level)
+
+
+def loss_steps(values: Floats) -> Floats:
+    """Return the losses at which probabilities are bounded: those that occur, or equal steps where they are many."""
+    steps = np.unique(np.append(values, 0.0))
+    return np.linspace(0.0, steps[-1], _MOST_STEPS + 1) if len(steps) > _MOST_STEPS + 1 else steps
 
 
 def bootstrap(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The object: `POSCOD`, what it is made of (scorer, schema), how it is measured, and its file.
 
-`_plan` says which labeled row does what, `_fit` fits the parts, `_scorer` turns rows into r and log g, `_schema` knows what a row is, `_evaluate` and
+`_plan` says which labeled row does what, `_fit` fits the `_parts` by shares and `_folds` by cross-fitting, `_scorer` turns rows into r and log g, `_schema` knows what a row is, `_evaluate` and
 `_rivals` measure rules on fresh rows, `_file` and `_codec` write and read models. Names below that are not in ``__all__`` are for the package itself.
 """
 
@@ -10,7 +10,6 @@ from poscod.model._evaluate import (
     Evaluation,
     Measured,
     Sample,
-    Tally,
     UnlabeledEvaluation,
     check_ratio,
     codes_of,
@@ -18,31 +17,28 @@ from poscod.model._evaluate import (
     estimate_share,
     judge,
     measure_own,
+    measure_promise,
     measured_of,
+    mix_for,
     read_sample,
     sample_of,
-    tally,
     unlabeled_evaluation_of,
 )
 from poscod.model._file import UntrustedTypesError, load, save
-from poscod.model._fit import (
-    Kept,
-    Labeled,
-    NoUnlabeledDataWarning,
-    fit_classifier,
-    fit_on,
-    given_classifier,
-    ratio_weights,
-    temperature_of,
-)
+from poscod.model._fit import NoUnlabeledDataWarning, fit_on
+from poscod.model._mix import MIX_ROWS, ClassMixWarning, Seen, fresh_mix
+from poscod.model._mix_words import fresh_document, mix_document
+from poscod.model._parts import Kept, Labeled, fit_classifier, given_classifier, ratio_weights, temperature_of
 from poscod.model._poscod import POSCOD
 from poscod.model._rivals import RULES, Competitor, measure, own_rule, required_tpr, rule_at, rules_of
 from poscod.model._rows import LEAST_PROBABILITY, n_rows, take
 from poscod.model._schema import Schema, listed
 from poscod.model._scorer import NetworkHead, Scorer, features_of, log_ratio_of, view
+from poscod.model._tally import Tally, tally
 
 __all__ = [
     "POSCOD",
+    "ClassMixWarning",
     "Evaluation",
     "ModelFileError",
     "NoUnlabeledDataWarning",

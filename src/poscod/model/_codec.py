@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils._metadata_requests import SIMPLE_METHODS
 
-from poscod import activations, problem, ratio, risk, rule, scores, selector, strategies
+from poscod import activations, mix, problem, ratio, risk, rule, scores, selector, strategies
 from poscod.exceptions import InvalidInputError
 
 # Modules and folders whose classes make up a fitted model, beside this folder.
-FAMILIES = (activations, problem, rule, scores, risk, ratio, strategies, selector)
+FAMILIES = (activations, problem, rule, scores, risk, ratio, mix, strategies, selector)
 # Parts of a model that are neither dataclass, named tuple nor estimator, but plain holders of attributes.
 PLAIN = {"poscod.ratio._representation.Representation"}
 # Scalars whose value JSON holds exactly; others become arrays without dimensions.

@@ -16,65 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 
-from poscod._validation import Floats, check_number
+from poscod._validation import Floats, check_choice, check_number
 from poscod.activations import Activations
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError, PoscodWarning
-from poscod.metrics import Interval, binomial_interval, counted_loss_interval
+from poscod.metrics import Interval
+from poscod.mix import ClassMix
+from poscod.model._mix import fresh_mix, mix_weights, prior_spread
 from poscod.model._rows import n_rows, take
+from poscod.model._tally import Mask, Tally, tally
 from poscod.problem import ScodProblem
 from poscod.ratio import PRIORS, Acceptance, Diagnosis, acceptance, diagnose, prior_interval
 from poscod.rule import Rule
-from poscod.selector import Calibration, UnlabeledFPR, unlabeled_fpr
+from poscod.selector import Calibration, UnlabeledFPR, check_prior, fpr_from_rates
 
 # Rows of each side that the ratio is diagnosed on: enough for every check, and the default ratio is slow.
 _DIAGNOSED = 5000
-
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Tally:
-    """What a rule did on some rows: counts, so those of parts add up.
-
-    Parameters
-    ----------
-    rows, accepted : int
-        All rows, and those accepted.
-    losses : ndarray of shape (k,), int
-        Of the accepted rows, how many have each value that the loss can have; empty where there are no labels.
-    """
-
-    rows: int
-    accepted: int
-    losses: NDArray[np.int64]
-
-    def __add__(self, other: Tally) -> Tally:
-        """Return the counts of both parts together."""
-        return Tally(self.rows + other.rows, self.accepted + other.accepted, self.losses + other.losses)
-
-    def rate(self, level: float) -> Interval:
-        """Return the share of rows accepted, with its exact interval."""
-        return binomial_interval(self.accepted, self.rows, level=level)
-
-    def mean_loss(self, level: float, loss_values: Floats) -> Interval:
-        """Return the mean loss of the accepted rows with its interval."""
-        return counted_loss_interval(loss_values, self.losses, level=level, values=loss_values)
-
-
-def tally(accept: Mask, loss: Floats | None = None, loss_values: Floats | None = None) -> Tally:
-    """Count what a rule did on some rows.
-
-    Examples
-    --------
-    >>> tally(np.array([True, False, True]), np.array([0.0, 1.0, 1.0]), np.array([0.0, 1.0])).losses
-    array([1, 1])
-    """
-    accepted = int(np.count_nonzero(accept))
-    if loss is None or loss_values is None:
-        return Tally(len(accept), accepted, np.zeros(0, dtype=np.int64))
-    place = np.searchsorted(loss_values, loss[accept])
-    return Tally(len(accept), accepted, np.bincount(place, minlength=len(loss_values)).astype(np.int64))
 
 
 class Evaluation(NamedTuple):
@@ -146,6 +103,10 @@ class Sample:
         Share of OOD inputs in this traffic.
     level : float
         Coverage of intervals.
+    codes : ndarray of shape (n,) or None, default=None
+        Class indices of the ID rows.
+    mix : ClassMix or None, default=None
+        Class mix of the ID inputs that rates are for; None takes the rows as they come.
     """
 
     rule: Rule
@@ -156,11 +117,25 @@ class Sample:
     loss: Floats
     prior: Interval | None
     level: float
+    codes: NDArray[np.integer] | None = None
+    mix: ClassMix | None = None
+
+    @property
+    def weight_id(self) -> Floats | None:
+        """Weights with which the ID rows have the class mix that rates are for; None where they are taken as they come."""
+        if self.mix is None or self.codes is None:
+            return None
+        return mix_weights(self.mix, self.codes)
 
     @property
     def known(self) -> Decisions:
         """Decisions on the ID rows."""
         return self.groups["id"]
+
+    @property
+    def tally_id(self) -> Tally:
+        """What the model's own rule did on the ID rows."""
+        return tally(self.known.accept, self.loss, self.loss_values, self.codes, len(self.calibration.classes))
 
     @property
     def alpha(self) -> float:
@@ -197,8 +172,8 @@ def loss_values_of(rule: Rule, calibration: Calibration) -> Floats:
     return np.unique(rule.problem.loss_matrix(len(calibration.classes)))
 
 
-def judge(model: Any, X: Any, y: Any) -> tuple[Decisions, Floats]:
-    """Decide on labeled rows and return the losses of the answers."""
+def judge(model: Any, X: Any, y: Any) -> tuple[Decisions, Floats, NDArray[np.intp]]:
+    """Decide on labeled rows; return also the losses of the answers, and the class indices."""
     decisions = model.decide(X)
     y = np.asarray(y)
     if len(y) != len(decisions):
@@ -207,7 +182,7 @@ def judge(model: Any, X: Any, y: Any) -> tuple[Decisions, Floats]:
         )
     classes = model.calibration_.classes
     truth, answer = codes_of(classes, y), np.searchsorted(classes, decisions.label)
-    return decisions, model.rule_.problem.losses(truth, answer, len(classes))
+    return decisions, model.rule_.problem.losses(truth, answer, len(classes)), truth
 
 
 def codes_of(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:
@@ -222,17 +197,44 @@ def codes_of(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def read_sample(
-    model: Any, X: Any, y: Any, X_ood: Any, X_unlabeled: Any, *, pi: float | None = None, level: float = 0.95
+    model: Any,
+    X: Any,
+    y: Any,
+    X_ood: Any,
+    X_unlabeled: Any,
+    *,
+    pi: float | None = None,
+    level: float = 0.95,
+    class_mix: str = "traffic",
 ) -> Sample:
     """Decide once on every group of fresh rows; pi is the share of OOD inputs in the traffic where it is known."""
-    known, loss = judge(model, X, y)
+    known, loss, codes = judge(model, X, y)
     others = {"ood": X_ood, "unlabeled": X_unlabeled}
     groups = {"id": known, **{name: model.decide(rows) for name, rows in others.items() if rows is not None}}
-    return sample_of(model, groups, loss, pi=pi, level=level)
+    mix = mix_for(model, class_mix)
+    # Without a ratio nothing tells OOD rows from a class that became more frequent.
+    if "unlabeled" in groups and class_mix == "traffic" and model.scorer_.ratio is not None:
+        ratios = known.log_ratio, groups["unlabeled"].log_ratio
+        mix = fresh_mix(model, (X, X_unlabeled), codes, ratios, pi)
+    return sample_of(model, groups, loss, codes, mix, pi=pi, level=level)
+
+
+def mix_for(model: Any, class_mix: str) -> ClassMix | None:
+    """Return the class mix that a model's rates are for: "traffic" is the one that it serves, "labeled" that of the rows as they come."""
+    check_choice(class_mix, "class_mix", {"traffic": 0, "labeled": 1})
+    mix: ClassMix | None = model.calibration_.mix
+    return mix if class_mix == "traffic" and mix is not None and mix.changed else None
 
 
 def sample_of(
-    model: Any, groups: dict[str, Decisions], loss: Floats, *, pi: float | None = None, level: float = 0.95
+    model: Any,
+    groups: dict[str, Decisions],
+    loss: Floats,
+    codes: NDArray[np.integer] | None = None,
+    mix: ClassMix | None = None,
+    *,
+    pi: float | None = None,
+    level: float = 0.95,
 ) -> Sample:
     """Return decisions on fresh rows as a sample; without pi the share of OOD inputs in the traffic is estimated."""
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
@@ -241,34 +243,47 @@ def sample_of(
     if "unlabeled" not in groups:
         prior = None
     elif prior is None:
-        prior = estimate_share(groups["id"].log_ratio, groups["unlabeled"].log_ratio, level)
+        prior = estimate_share(groups["id"].log_ratio, groups["unlabeled"].log_ratio, level, codes, mix)
     # Rivals are guaranteed their TPR where the rule is: one that was set for a budget has no TPR to compare by.
     promise = model.rule_.promise
     guaranteed = promise is not None and promise.quantity == "tpr" and promise.confidence is not None
     delta = model.delta / promise.rules if guaranteed else None
-    return Sample(model.rule_, model.calibration_, delta, model.ratio_ is not None, groups, loss, prior, level)
+    has_ratio = model.ratio_ is not None
+    return Sample(model.rule_, model.calibration_, delta, has_ratio, groups, loss, prior, level, codes, mix)
 
 
 def measured_of(tallies: Mapping[str, Tally], sample: Any) -> Measured:
-    """Return what a rule achieves from its counts on the groups of a sample, or of anything with prior, alpha, level and loss_values."""
-    known, alpha, level, values = tallies["id"], sample.alpha, sample.level, sample.loss_values
+    """Return what a rule achieves from its counts on the groups of a sample, or of anything with prior, alpha, level, loss_values and mix."""
+    known, alpha, level, values, mix = tallies["id"], sample.alpha, sample.level, sample.loss_values, sample.mix
     with_ood = without = None
     if "ood" in tallies:
-        with_ood = evaluation_of(known, tallies["ood"], alpha, level, loss_values=values)
+        with_ood = evaluation_of(known, tallies["ood"], alpha, level, loss_values=values, mix=mix)
     if "unlabeled" in tallies:
-        without = unlabeled_evaluation_of(known, tallies["unlabeled"], sample.prior, alpha, level, loss_values=values)
-    return Measured(known.rate(level), known.mean_loss(level, values), with_ood, without)
+        without = unlabeled_evaluation_of(
+            known, tallies["unlabeled"], sample.prior, alpha, level, loss_values=values, mix=mix
+        )
+    return Measured(known.rate(level, mix), known.mean_loss(level, values, mix), with_ood, without)
 
 
 def measure_masks(accept: Mapping[str, Mask], sample: Sample) -> Measured:
     """Measure decisions on the groups of a sample."""
     tallies = {name: tally(mask) for name, mask in accept.items()}
-    return measured_of({**tallies, "id": tally(accept["id"], sample.loss, sample.loss_values)}, sample)
+    known = tally(accept["id"], sample.loss, sample.loss_values, sample.codes, len(sample.calibration.classes))
+    return measured_of({**tallies, "id": known}, sample)
 
 
 def measure_own(sample: Sample) -> Measured:
     """Measure the model's own rule."""
     return measure_masks({name: rows.accept for name, rows in sample.groups.items()}, sample)
+
+
+def measure_promise(sample: Sample) -> Measured:
+    """Measure what the rule promises something about, in the class mix that the promise speaks of."""
+    promise, mix = sample.rule.promise, sample.mix
+    if promise is not None and promise.over == "all":
+        mix = sample.calibration.mix if promise.mix == "traffic" else None
+    known = sample.tally_id
+    return Measured(known.rate(sample.level, mix), known.mean_loss(sample.level, sample.loss_values, mix), None, None)
 
 
 def check_ratio(model: Any, X: Any, y: Any, X_unlabeled: Any, *, level: float = 0.95) -> Diagnosis | None:
@@ -278,13 +293,16 @@ def check_ratio(model: Any, X: Any, y: Any, X_unlabeled: Any, *, level: float = 
     if scorer.ratio is None or few or not 0.0 <= model.ood_prior_ <= 1.0:
         return None
     known, traffic = (scorer.view(_some(rows)) for rows in (X, X_unlabeled))
+    codes = np.searchsorted(scorer.classes, _some(np.asarray(y)))
     if scorer.network or isinstance(scorer.classifier, FrozenEstimator):
         # Only an outside classifier may have been trained on rows that are called fresh; labels tell.
-        codes = np.searchsorted(scorer.classes, _some(np.asarray(y)))
         known = Activations(known.features, known.logits, codes, table=known.table)
+    # g is against ID inputs in the class mix that is served, whatever that of these rows is.
+    mix = mix_for(model, "traffic")
+    weight = None if mix is None else mix_weights(mix, codes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
-        return diagnose(scorer.ratio, known, traffic, level=level)
+        return diagnose(scorer.ratio, known, traffic, sample_weight_id=weight, level=level)
 
 
 def diagnosed(n: int) -> NDArray[np.intp]:
@@ -297,21 +315,31 @@ def _some(X: Any) -> Any:
     return X if n <= _DIAGNOSED else take(X, diagnosed(n))
 
 
-def evaluation_of(known: Tally, ood: Tally, alpha: float, level: float, *, loss_values: Floats) -> Evaluation:
+def evaluation_of(
+    known: Tally, ood: Tally, alpha: float, level: float, *, loss_values: Floats, mix: ClassMix | None = None
+) -> Evaluation:
     """Evaluate decisions from counts on ID and OOD rows."""
-    fpr, selective = ood.rate(level), known.mean_loss(level, loss_values)
-    return Evaluation(known.rate(level), fpr, selective, scod_risk(selective, fpr, alpha))
+    fpr, selective = ood.rate(level), known.mean_loss(level, loss_values, mix)
+    return Evaluation(known.rate(level, mix), fpr, selective, scod_risk(selective, fpr, alpha))
 
 
 def unlabeled_evaluation_of(
-    known: Tally, traffic: Tally, prior: Interval, alpha: float, level: float, *, loss_values: Floats
+    known: Tally,
+    traffic: Tally,
+    prior: Interval,
+    alpha: float,
+    level: float,
+    *,
+    loss_values: Floats,
+    mix: ClassMix | None = None,
 ) -> UnlabeledEvaluation:
     """Evaluate decisions from counts on ID rows and traffic."""
-    counts = known.accepted, known.rows, traffic.accepted, traffic.rows
-    fpr = unlabeled_fpr(*counts, prior.estimate, pi_interval=(prior.low, prior.high), level=level)
-    selective = known.mean_loss(level, loss_values)
+    tpr, rows = known.in_mix(mix)
+    share = check_prior(prior.estimate, None, (prior.low, prior.high), level)
+    fpr = fpr_from_rates(tpr, rows, traffic.accepted, traffic.rows, share, level)
+    selective = known.mean_loss(level, loss_values, mix)
     return UnlabeledEvaluation(
-        known.rate(level),
+        known.rate(level, mix),
         selective,
         traffic.rate(level),
         prior,
@@ -352,12 +380,21 @@ def scod_risk(selective: Interval, fpr: Interval, alpha: float) -> Interval:
     return Interval(value, max(0.0, value - below), value + above, selective.level)
 
 
-def estimate_share(id_: Floats, traffic: Floats, level: float) -> Interval:
-    """Estimate the OOD prior of fresh rows; its interval joins sampling error and what overlap can hide."""
+def estimate_share(
+    id_: Floats,
+    traffic: Floats,
+    level: float,
+    codes: NDArray[np.integer] | None = None,
+    mix: ClassMix | None = None,
+) -> Interval:
+    """Estimate the OOD prior of fresh rows; its interval joins sampling error, the error of the class mix, and what overlap can hide."""
     every = np.concatenate([id_, traffic])
     if min(len(id_), len(traffic)) < 2 or every.min() == every.max():
         return share_of(None, level)
-    return share_of(acceptance(id_, traffic), level)
+    if mix is None or codes is None:
+        return share_of(acceptance(id_, traffic), level)
+    curve = acceptance(id_, traffic, mix_weights(mix, codes))
+    return share_of(curve._replace(spread=prior_spread(id_, codes, traffic, mix)), level)
 
 
 def share_of(curve: Acceptance | None, level: float) -> Interval:

@@ -19,6 +19,7 @@ from poscod.selector import Calibration, solve
 _RENAMED = {
     "poscod.estimator.POSCOD": "poscod.model._poscod.POSCOD",
     "poscod._inputs.NetworkHead": "poscod.model._scorer.NetworkHead",
+    "poscod.ratio._evidence.Bank": "poscod.ratio._first_edition.FirstBank",
 }
 
 

@@ -1,78 +1,63 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From rows and a plan to a scorer and its calibration; nothing here knows costs.
+"""From rows to a scorer and its calibration; nothing here knows costs.
 
-Convention: `fit_on` is the one fit. It asks an engine to look at rows, which lie in memory (`Memory`) or in chunks on a cluster, and no engine
-decides anything.
+Convention: `fit_on` is the one fit. By shares it asks an engine to look at rows, which lie in memory (`Memory`) or in chunks on a cluster, and no
+engine decides anything; by folds (`_folds`) rows lie in memory.
 """
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
-from sklearn.utils import check_random_state, column_or_1d, get_tags
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import has_fit_parameter, validate_data
+from sklearn.utils.validation import validate_data
 
 from poscod._validation import Floats, check_labels, check_weight, refusal
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
-from poscod.model._plan import Indices, Step, make_plan
-from poscod.model._rows import chunks, columns_without_numbers, is_numeric, marked_rows, n_rows, same_rows, take
+from poscod.model._folds import UnstableFeaturesError, fit_folds
+from poscod.model._mix import MIX_ROWS, Seen, bias_of, carry_error, check_mix, find_mix, in_mix
+from poscod.model._parts import (
+    TRAFFIC_ROWS,
+    Kept,
+    Labeled,
+    fit_classifier,
+    given_classifier,
+    ratio_weights,
+    temperature_of,
+)
+from poscod.model._plan import Indices, plan_folds, plan_shares
+from poscod.model._rows import chunks, is_numeric, marked_rows, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema, listed
-from poscod.model._scorer import NetworkHead, Scorer, log_ratio_of, needs_transform, unchecked, view
-from poscod.risk import TemperatureScaling, TemperatureWarning
+from poscod.model._scorer import NetworkHead, Scorer, all_finite, log_ratio_of, needs_transform, unchecked, view
+from poscod.problem import RiskBound
 from poscod.selector import Calibration
 
-# Unlabeled rows kept for budgets and problems about the traffic.
-TRAFFIC_ROWS = 20_000
+FOLDS, SHARE = 5, 0.5
+"""What calibration="auto" means: so many folds, or that share where rows cannot be cross-fitted."""
 
 
 class NoUnlabeledDataWarning(PoscodWarning):
     """Without unlabeled traffic the ratio cannot be learned; the rule uses the conditional risk alone."""
 
 
-class Labeled(NamedTuple):
-    """Labeled rows: where they are, their labels, class indices and weights."""
-
-    at: Indices
-    y: NDArray[Any]
-    codes: NDArray[np.int64]
-    weight: Floats | None
-
-    def take(self, rows: Indices) -> Labeled:
-        """Return some of them."""
-        return Labeled(
-            self.at[rows], self.y[rows], self.codes[rows], None if self.weight is None else self.weight[rows]
-        )
-
-
-class Kept(NamedTuple):
-    """Rows after scoring, here in memory: which ones, their logits (not yet calibrated) and log g."""
-
-    rows: Indices
-    logits: Floats
-    log_ratio: Floats
-
-
 class Memory:
     """Rows in memory: the engine whose attributes and methods any other one has, too.
 
-    ``like`` are some rows of X, for their kind and their columns; ``folds`` tells whether it can cross-fit, ``has_traffic`` whether traffic was given
-    beside X. Positions count the rows of X. `look` comes before `temperature`, `fit_ratio` and the scores.
+    ``like`` are some rows of X, here all of them, for their kind and their columns; ``folds`` tells whether it can cross-fit, ``has_traffic`` whether
+    traffic was given beside X, ``traffic`` is what there is. Positions count the rows of X. `look` comes before `temperature`, `fit_ratio` and the scores.
     """
 
     folds = True
 
     def __init__(self, X: Any, traffic: Any) -> None:
         self.like = X
-        self._traffic = None if traffic is None or n_rows(traffic) == 0 else traffic
+        self.traffic = None if traffic is None or n_rows(traffic) == 0 else traffic
         self.has_traffic = traffic is not None
 
     def __len__(self) -> int:
@@ -81,8 +66,8 @@ class Memory:
     def split_off(self, marked: Indices) -> int:
         """Take the rows at these positions, if any, as the traffic."""
         if len(marked):
-            self._traffic = take(self.like, marked)
-        return 0 if self._traffic is None else n_rows(self._traffic)
+            self.traffic = take(self.like, marked)
+        return 0 if self.traffic is None else n_rows(self.traffic)
 
     def train(self, template: Any, rows: Labeled, classes: NDArray[Any]) -> Any:
         """Fit a classifier; a frozen one is only checked."""
@@ -94,11 +79,10 @@ class Memory:
         """View rows and traffic once."""
         self._at, transforms = at, needs_transform(classifier, self.like)
         self._known = view(classifier, take(self.like, at), transforms=transforms)
-        self._seen = None if self._traffic is None else view(classifier, self._traffic, transforms=transforms)
+        self._seen = None if self.traffic is None else view(classifier, self.traffic, transforms=transforms)
         if isinstance(self.like, Activations):
             return True
-        views = [self._known, *([] if self._seen is None else [self._seen])]
-        finite = all(rows.features is not None and np.isfinite(rows.features).all() for rows in views)
+        finite = all_finite([self._known, *([] if self._seen is None else [self._seen])])
         # Numbers of the training rows are read as they come: a gap among them may come again.
         if finite and is_numeric(self.like) and not hasattr(self.like, "tocsr"):
             finite = all(np.isfinite(np.asarray(block, dtype=np.float64)).all() for block in chunks(self.like))
@@ -107,17 +91,13 @@ class Memory:
             self._seen = None if self._seen is None else unchecked(None, self._seen.logits)
         return finite
 
-    def cross_fit(self, template: Any, rows: Labeled, steps: list[Step], classes: NDArray[Any]) -> None:
-        """Replace the logits of every row by those of a classifier that has not seen it."""
-        logits = np.empty((len(self._at), len(classes)))
-        for learn, score in steps:
-            classifier = self.train(template, rows.take(learn), classes)
-            logits[score] = view(classifier, take(self.like, rows.at[score]), with_features=False).logits
-        self._known = unchecked(self._known.features, logits)
-
     def temperature(self, at: Indices, codes: NDArray[np.int64]) -> float:
         """Calibrate the logits."""
         return temperature_of(self._rows(at).logits, codes)
+
+    def seen(self, rows: Labeled, traffic_weight: Floats | None, most: int) -> Seen:
+        """Return what the classifier says of labeled rows and of the traffic: all of it here, or samples of no more than so many rows."""
+        return Seen(self._rows(rows.at), rows, self._seen, traffic_weight)
 
     def fit_ratio(self, ratio: Any, at: Indices, weight: Floats | None, traffic_weight: Floats | None) -> Any:
         """Fit a ratio."""
@@ -140,6 +120,8 @@ class Memory:
 def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any) -> Any:
     """Fit a POSCOD on the rows that an engine looks at, and return it."""
     problem, calibration = model._asked(), model._held_out()
+    if not engine.folds and calibration == "auto":
+        calibration = SHARE
     if not (engine.folds or isinstance(calibration, float)):
         raise refusal(
             "calibration",
@@ -167,17 +149,14 @@ def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any) -> Any:
                 "pass X_unlabeled or mark rows of y with -1."
             )
         )
-    template = model._template(network)
-    scorer, found = _fit_parts(
-        engine,
-        template,
-        model._ratio() if n_unlabeled else None,
-        rows,
-        weights,
-        calibration,
-        classes,
-        model.random_state,
-    )
+    mix = check_mix(model.class_mix)
+    parts = model._template(network), model._ratio() if n_unlabeled else None, rows, weights, classes, mix
+    rng = check_random_state(model.random_state)
+    if isinstance(calibration, float):
+        scorer, found = _by_shares(engine, *parts, calibration, rng)
+    else:
+        guaranteed = model.threshold == "guaranteed" or isinstance(problem, RiskBound)
+        scorer, found = _by_folds(engine, *parts, calibration, guaranteed, rng)
     model.classes_, model.scorer_, model.calibration_ = classes, scorer, found
     model.schema_ = Schema.of(engine.like)
     model.rule_ = model._solve(problem)
@@ -208,107 +187,84 @@ def _read_labels(
     return Labeled(at, y[at], codes, own), marked, (own, other)
 
 
-def _fit_parts(
+def _by_folds(
+    engine: Memory,
+    template: Any,
+    ratio: Any,
+    rows: Labeled,
+    weights: tuple[Floats | None, Floats | None],
+    classes: NDArray[Any],
+    class_mix: str | Floats,
+    calibration: int | str,
+    guaranteed: bool,
+    rng: np.random.RandomState,
+) -> tuple[Scorer, Calibration]:
+    """Fit by cross-fitting; "auto" holds rows out where features of different folds would not be comparable."""
+    exact = isinstance(calibration, int)
+    X, traffic = engine.like, engine.traffic
+    keys = row_keys(X, take(X, slice(0, 0)) if traffic is None else traffic, int(rng.randint(2**31 - 1)))
+    plan = plan_folds(
+        rows.codes,
+        (keys[0][rows.at], keys[1]),
+        int(calibration) if exact else FOLDS,
+        classes,
+        exact=exact,
+        guaranteed=guaranteed,
+        frozen=isinstance(template, (FrozenEstimator, NetworkHead)),
+        rng=rng,
+    )
+    try:
+        return fit_folds(X, traffic, template, ratio, rows, weights[1], plan, keys[1], classes, class_mix)
+    except UnstableFeaturesError as error:
+        if exact:
+            raise refusal(
+                "calibration",
+                "= {got} folds need features that do not depend on the rows a pipeline is fitted on, and those of this one do (as words, rare "
+                "categories or components do): use a share such as {allowed}.",
+                got=calibration,
+                allowed=SHARE,
+            ) from error
+    return _by_shares(engine, template, ratio, rows, weights, classes, class_mix, SHARE, rng)
+
+
+def _by_shares(
     engine: Any,
     template: Any,
     ratio: Any,
     rows: Labeled,
     weights: tuple[Floats | None, Floats | None],
-    calibration: float,
     classes: NDArray[Any],
-    random_state: Any,
+    class_mix: str | Floats,
+    calibration: float,
+    rng: np.random.RandomState,
 ) -> tuple[Scorer, Calibration]:
     """Fit classifier, temperature and ratio, each on rows of its own, and score the rows that set thresholds."""
-    frozen = isinstance(template, (FrozenEstimator, NetworkHead))
-    plan = make_plan(rows.codes, calibration, frozen, check_random_state(random_state))
+    plan = plan_shares(rows.codes, calibration, isinstance(template, (FrozenEstimator, NetworkHead)), rng)
     classifier = engine.train(template, rows.take(plan.train), classes)
     uses_features = engine.look(classifier, rows.at[plan.held])
-    if plan.folds and not frozen:
-        engine.cross_fit(template, rows, plan.steps, classes)
     temperature = engine.temperature(rows.at[plan.learn], rows.codes[plan.learn])
-
-    def learned(chosen: Indices) -> Any:
-        if ratio is None:
-            return None
-        own = None if weights[0] is None else weights[0][chosen]
-        return engine.fit_ratio(ratio, rows.at[chosen], own, weights[1])
-
-    fitted, kept = None, []
-    for learn, score in plan.steps:
-        fitted = learned(learn)
-        found = engine.score(fitted, rows.at[score])
-        kept.append(found._replace(rows=score[found.rows]))
-    if plan.folds:
-        fitted = learned(plan.learn)
-    order = np.concatenate([part.rows for part in kept])
-    seen = (
-        Kept(order[:0], np.zeros((0, len(classes))), np.zeros(0))
-        if ratio is None
-        else engine.score_traffic(fitted, TRAFFIC_ROWS)
-    )
-    return Scorer(
-        classifier, fitted, temperature, classes, uses_features, needs_transform(classifier, engine.like)
-    ), Calibration(
+    fitted, seen = None, Kept(np.arange(0), np.zeros((0, len(classes))), np.zeros(0))
+    learn = rows.take(plan.learn)
+    mix = find_mix(class_mix, learn, lambda: engine.seen(learn, weights[1], MIX_ROWS), temperature, classes)
+    if ratio is not None:
+        fitted = engine.fit_ratio(ratio, learn.at, in_mix(mix, learn), weights[1])
+        seen = engine.score_traffic(fitted, TRAFFIC_ROWS)
+    kept = engine.score(fitted, rows.at[plan.score])
+    sets = rows.take(plan.score[kept.rows])
+    carry_error(fitted, mix, kept.log_ratio, sets, seen.log_ratio)
+    transforms = needs_transform(classifier, engine.like)
+    scorer = Scorer(classifier, fitted, temperature, classes, uses_features, transforms, bias_of(mix))
+    return scorer, Calibration(
         classes,
-        np.concatenate([part.logits for part in kept]) / temperature,
-        np.concatenate([part.log_ratio for part in kept]),
-        rows.codes[order],
-        None if rows.weight is None else rows.weight[order],
-        seen.logits / temperature,
+        scorer.calibrated(kept.logits),
+        kept.log_ratio,
+        sets.codes,
+        sets.weight,
+        scorer.calibrated(seen.logits),
         seen.log_ratio,
         0.0 if fitted is None else float(fitted.ood_prior_),
-        held_out=not plan.folds,
+        mix=mix,
     )
-
-
-def temperature_of(logits: Floats, codes: NDArray[np.int64]) -> float:
-    """Return the temperature that calibrates logits."""
-    with warnings.catch_warnings():
-        # Few rows without an error leave the posterior as it is, which is what anyone would do.
-        warnings.simplefilter("ignore", TemperatureWarning)
-        return TemperatureScaling().fit(logits, codes).temperature_
-
-
-def given_classifier(template: Any, like: Any, classes: NDArray[Any]) -> Any:
-    """Return a classifier that is not trained here, after a look at its classes."""
-    if isinstance(template, NetworkHead):
-        return template.fit(like)
-    classifier = clone(template)
-    if not np.array_equal(np.asarray(classifier.classes_), classes):
-        raise InvalidInputError(
-            f"The frozen classifier knows the classes {np.asarray(classifier.classes_).tolist()} and y holds "
-            f"{classes.tolist()}: give labeled rows of exactly its classes."
-        )
-    return classifier
-
-
-def fit_classifier(template: Any, X: Any, rows: Labeled) -> Any:
-    """Train a classifier on rows in memory."""
-    classifier = clone(template)
-    arguments = {}
-    if rows.weight is not None and has_fit_parameter(classifier, "sample_weight"):
-        arguments["sample_weight"] = rows.weight
-    try:
-        return classifier.fit(X, rows.y, **arguments)
-    except ValueError as error:
-        first = classifier[0] if isinstance(classifier, Pipeline) else classifier
-        tags = get_tags(first).input_tags
-        takes_texts = tags.string or tags.categorical or isinstance(first, ColumnTransformer)
-        names = [] if takes_texts else columns_without_numbers(X)
-        if not names:
-            raise
-        raise InvalidInputError(
-            "{X} must hold numbers for this classifier, got columns that hold none ({got}): leave them out, or encode them in the "
-            "classifier's pipeline, for example by OneHotEncoder in a ColumnTransformer.",
-            got=", ".join(map(repr, names)),
-            columns=names,
-        ) from error
-
-
-def ratio_weights(weight: Floats | None, traffic_weight: Floats | None) -> dict[str, Floats]:
-    """Return weights as a ratio takes them, scaled so that a side counts with its number of rows: weights have no unit."""
-    given = {"sample_weight_id": weight, "sample_weight_unlabeled": traffic_weight}
-    return {name: values / values.mean() for name, values in given.items() if values is not None}
 
 
 def check_traffic(X: Any, X_unlabeled: Any) -> None:

@@ -25,16 +25,26 @@ from poscod._validation import Floats, check_choice, check_count, check_number, 
 from poscod.activations import Activations
 from poscod.decision import Decisions, Scored
 from poscod.exceptions import InvalidInputError
+from poscod.mix import ClassMix
 from poscod.model import _file
-from poscod.model._evaluate import Evaluation, UnlabeledEvaluation, judge, label_free_risk, measure_own, read_sample
+from poscod.model._evaluate import (
+    Evaluation,
+    UnlabeledEvaluation,
+    judge,
+    label_free_risk,
+    measure_own,
+    mix_for,
+    read_sample,
+)
 from poscod.model._fit import Memory, check_traffic, fit_on
+from poscod.model._mix import mix_weights
 from poscod.model._rows import as_indexable, marked_rows, n_rows, take
 from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead
 from poscod.problem import Budget, Problem, RiskBound, ScodProblem
 from poscod.ratio import CorrectedSigmoid
 from poscod.rule import Rule
-from poscod.selector import solve
+from poscod.selector import TPR_OVER, solve
 
 
 class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -57,17 +67,25 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Any problem of `poscod.problem`, instead of alpha, tpr_min and loss, which are the short way to say ``ScodProblem``.
     threshold : {"empirical", "guaranteed"}, default="empirical"
         "empirical" is the order statistic; "guaranteed" reaches TPR >= tpr_min with probability 1 - delta.
+    tpr_over : {"all", "classes"}, default="all"
+        What tpr_min is asked of. "classes": the ID inputs of *every* class, so that no class mix has a smaller TPR; with threshold="guaranteed"
+        all classes reach it at once with probability 1 - delta. A class with too few rows for that is named in a refusal.
+    class_mix : "auto", "labeled" or array-like of shape (K,), default="auto"
+        Class mix of the ID inputs that the model serves. "auto" estimates that of the ID part of the traffic, together with the OOD share: where it is
+        found to differ from that of the labeled rows (a test at level 0.05), answers, r, g and the threshold are those for the traffic's mix. "labeled"
+        serves the mix of the labeled rows. An array is a known mix, in the order of ``classes_``.
     delta : float in (0, 1), default=0.05
         Error probability of the guarantee.
-    calibration : float in (0, 1) or int >= 2, default=0.5
-        A share: that part of the labeled rows is kept from the classifier; one half of it calibrates r and fits g, the other
-        sets the threshold. A number of folds: cross-fitting, where every labeled row is scored by a classifier and a ratio
-        that have not seen it, and both are fitted once more on all rows; it uses rows better and guarantees nothing. With
-        `Activations` or a frozen classifier no row trains the classifier, and all are split in halves (or folds).
+    calibration : "auto", float in (0, 1) or int >= 2, default="auto"
+        Which labeled rows do what. "auto" cross-fits in five folds: every labeled row trains the classifier, fits g and sets the threshold, scored by
+        a classifier and a ratio that have not seen it. With threshold="guaranteed" (or a `RiskBound`) a share of the rows only sets the
+        threshold, a quarter of them, or half with `Activations` or a frozen classifier, and the rest is cross-fitted. A number: that many folds. A
+        share: that part is kept from the classifier; one half of it calibrates r and fits g, the other sets the threshold. "auto" is the share
+        0.5 on Dask, and where a pipeline makes features of texts or categories that depend on the rows it was fitted on.
     reject_label : object, default=-1
         What `predict` returns where it abstains.
     random_state : int, RandomState or None, default=None
-        Splits the labeled rows.
+        Splits the labeled rows. Folds depend on it and on what rows hold, not on their order.
 
     Attributes
     ----------
@@ -85,6 +103,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Fitted parts of ``scorer_``; the ratio is None without unlabeled rows.
     ood_prior_ : float
         Estimated share of OOD rows in the traffic.
+    class_prior_, traffic_class_prior_ : ndarray of shape (K,)
+        Shares of the classes among the labeled rows, and among the ID inputs that the model serves.
     threshold_, beta_ : float
         Threshold lambda and slope of ``rule_``.
 
@@ -116,8 +136,10 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         loss: Any = "zero_one",
         problem: Problem | None = None,
         threshold: str = "empirical",
+        tpr_over: str = "all",
+        class_mix: Any = "auto",
         delta: float = 0.05,
-        calibration: float = 0.5,
+        calibration: float | str = "auto",
         reject_label: Any = -1,
         random_state: Any = None,
     ) -> None:
@@ -128,6 +150,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.loss = loss
         self.problem = problem
         self.threshold = threshold
+        self.tpr_over = tpr_over
+        self.class_mix = class_mix
         self.delta = delta
         self.calibration = calibration
         self.reject_label = reject_label
@@ -209,7 +233,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._scored(X).label
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return the calibrated posterior p(y | x) under ID.
+        """Return the calibrated posterior p(y | x) of ID inputs, for the class mix that the model serves.
 
         Parameters
         ----------
@@ -393,7 +417,9 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model.schema_ = schema
         return model
 
-    def evaluate(self, X_id: Any, y_id: Any, X_ood: Any, *, level: float = 0.95) -> Evaluation:
+    def evaluate(
+        self, X_id: Any, y_id: Any, X_ood: Any, *, level: float = 0.95, class_mix: str = "traffic"
+    ) -> Evaluation:
         """Measure the rule on fresh labeled ID rows and clean OOD rows.
 
         Parameters
@@ -406,13 +432,17 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Clean OOD rows.
         level : float in (0, 1), default=0.95
             Coverage of each interval.
+        class_mix : {"traffic", "labeled"}, default="traffic"
+            Class mix of the ID inputs that rates are for. "traffic" is the one that the model serves, whatever that of X_id is, where the traffic of the fit
+            was found to have another one than the labeled rows; where it was not, and with "labeled", rows of X_id are taken as they come.
 
         Returns
         -------
         evaluation : Evaluation
             TPR, FPR, selective risk and SCOD risk with intervals.
         """
-        return cast(Evaluation, measure_own(read_sample(self, X_id, y_id, X_ood, None, level=level)).with_ood)
+        sample = read_sample(self, X_id, y_id, X_ood, None, level=level, class_mix=class_mix)
+        return cast(Evaluation, measure_own(sample).with_ood)
 
     def evaluate_unlabeled(
         self,
@@ -422,6 +452,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         pi: float | None = None,
         level: float = 0.95,
+        class_mix: str = "traffic",
     ) -> UnlabeledEvaluation:
         """Measure the rule without any OOD label, on fresh labeled ID rows and fresh traffic.
 
@@ -437,6 +468,9 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Share of OOD inputs in this traffic where it is known; None estimates it here.
         level : float in (0, 1), default=0.95
             Coverage of each interval.
+        class_mix : {"traffic", "labeled"}, default="traffic"
+            Class mix of the ID inputs that rates are for: that of this traffic, estimated here where a test says that it is not the one the model serves,
+            or that of X_id as it comes.
 
         Returns
         -------
@@ -444,7 +478,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             TPR and selective risk from the labeled rows; FPR through ``accepted = (1 - pi) TPR + pi FPR``, with the
             uncertainty of pi; SCOD risk from both. Where pi is too small to say anything, FPR says so.
         """
-        sample = read_sample(self, X_id, y_id, None, X_unlabeled, pi=pi, level=level)
+        sample = read_sample(self, X_id, y_id, None, X_unlabeled, pi=pi, level=level, class_mix=class_mix)
         return cast(UnlabeledEvaluation, measure_own(sample).without)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -469,8 +503,11 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = as_indexable(X), np.asarray(y)
         mark = marked_rows(y)
         weight = check_weight(sample_weight, "sample_weight", n_rows(X), like="X")
-        decisions, loss = judge(self, take(X, np.flatnonzero(~mark)), y[~mark])
-        weights = (None, None) if weight is None else (weight[~mark], weight[mark])
+        decisions, loss, codes = judge(self, take(X, np.flatnonzero(~mark)), y[~mark])
+        weights: tuple[Floats | None, Floats | None] = (None, None) if weight is None else (weight[~mark], weight[mark])
+        mix = mix_for(self, "traffic")
+        if mix is not None:
+            weights = mix_weights(mix, codes, weights[0]), weights[1]
         accepted = self.decide(take(X, np.flatnonzero(mark))).accept if mark.any() else None
         problem = self.rule_.problem
         worst = float(problem.loss_matrix(len(self.classes_)).max())
@@ -529,6 +566,16 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.calibration_.ood_prior
 
     @property
+    def class_prior_(self) -> Floats:
+        """Shares of the classes among the labeled rows."""
+        return self._mix().labeled
+
+    @property
+    def traffic_class_prior_(self) -> Floats:
+        """Shares of the classes among the ID inputs that the model serves."""
+        return self._mix().traffic
+
+    @property
     def threshold_(self) -> float:
         """Threshold lambda of the rule."""
         return self.rule_.threshold
@@ -542,6 +589,15 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.classifier is None or get_tags(self.classifier).input_tags.sparse
         return tags
+
+    def _mix(self) -> ClassMix:
+        """Return the class mix; that of the calibration rows in models of earlier versions."""
+        rows = self.calibration_
+        return (
+            ClassMix.unchanged(np.bincount(rows.codes, rows.weight, len(rows.classes)))
+            if rows.mix is None
+            else rows.mix
+        )
 
     def _scored(self, X: Any) -> Scored:
         X = self._check_rows(X)
@@ -564,12 +620,19 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _asked(self) -> Problem:
         """Return the problem that the parameters ask for."""
         short = (self.alpha, self.tpr_min, self.loss)
+        check_choice(self.tpr_over, "tpr_over", TPR_OVER)
         if self.problem is None:
             return ScodProblem(*short)
         if not isinstance(self.problem, Problem):
             raise refusal("problem", "must be a problem of poscod.problem, got {got!r}.", got=self.problem)
         if ScodProblem(*short) != ScodProblem():
             raise InvalidInputError("problem excludes alpha, tpr_min and loss: put them into the problem.")
+        if self.tpr_over == "classes" and self.problem.tpr_min is None:
+            raise refusal(
+                "tpr_over",
+                "= 'classes' needs a problem that asks for a TPR, such as ScodProblem, got {got}: use {tpr_over} = 'all' or another problem.",
+                got=type(self.problem).__name__,
+            )
         return self.problem
 
     def _ask(self, problem: Problem) -> None:
@@ -578,15 +641,21 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.alpha, self.tpr_min, self.loss = short.alpha, short.tpr_min, short.loss
         self.problem = None if short is problem else problem
 
-    def _held_out(self) -> float | int:
-        """Return how rows are held out: a share (float) or a number of folds (int)."""
+    def _held_out(self) -> float | int | str:
+        """Return how rows are held out: "auto", a share (float) or a number of folds (int)."""
         check_choice(self.threshold, "threshold", {"empirical": 0, "guaranteed": 1})
         check_number(self.delta, "delta", 0.0, 1.0, closed="neither")
+        if isinstance(self.calibration, str):
+            if self.calibration != "auto":
+                raise refusal(
+                    "calibration", "must be 'auto', a share or a number of folds, got {got!r}.", got=self.calibration
+                )
+            return "auto"
         if not isinstance(self.calibration, (int, np.integer)) or isinstance(self.calibration, bool):
             return check_number(self.calibration, "calibration", 0.0, 1.0, closed="neither")
         if self.threshold == "guaranteed":
             raise InvalidInputError(
-                "{threshold}='guaranteed' needs rows that nothing was fitted on: {parameter} must be a share, got {got} folds.",
+                "{threshold}='guaranteed' needs rows that nothing was fitted on: {parameter} must be 'auto' or a share, got {got} folds.",
                 parameter="calibration",
                 got=self.calibration,
             )
@@ -616,4 +685,5 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _solve(self, problem: Problem, *, rules: int = 1, chosen_later: bool = False) -> Rule:
         """Solve a problem on the calibration rows, with a guarantee where the parameters ask for one."""
         delta = self.delta if self.threshold == "guaranteed" else None
-        return solve(problem, self.calibration_, delta=delta, rules=rules, chosen_later=chosen_later)
+        how: dict[str, Any] = {"rules": rules, "chosen_later": chosen_later, "tpr_over": self.tpr_over}
+        return solve(problem, self.calibration_, delta=delta, **how)

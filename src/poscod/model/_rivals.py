@@ -17,7 +17,7 @@ from poscod.decision import Scored, rejection_score
 from poscod.model._evaluate import Measured, Sample, measure_masks
 from poscod.problem import ScodProblem
 from poscod.rule import Rule
-from poscod.selector import Calibration, Task
+from poscod.selector import Task
 from poscod.strategies import sirc, sirc_parameters
 
 # Second score of SIRC is g itself, as in the paper; beyond e^300 its square, which the spread needs, overflows.
@@ -46,8 +46,7 @@ def own_rule(rule: Rule) -> Competitor:
 def rules_of(sample: Sample) -> list[Competitor]:
     """Return a model's own rule and its rivals at the same required TPR; those that use g only where a ratio was learned."""
     names = [name for name in RULES if name != "poscod" and (sample.has_ratio or name == "risk")]
-    target = required_tpr(sample)
-    found = [rule_at(name, sample.calibration, sample.rule.problem, target, sample.delta) for name in names]
+    found = [rule_at(name, sample, required_tpr(sample)) for name in names]
     return [own_rule(sample.rule), *(rule for rule in found if rule is not None)]
 
 
@@ -57,14 +56,13 @@ def required_tpr(sample: Sample) -> float:
     if rule.tpr_promised is not None:
         return rule.tpr_promised
     accepted = rule.score(rows.known(rule.problem.loss)) <= rule.threshold
-    return max(float(np.average(accepted, weights=rows.weight)), 1.0 / len(rows))
+    return max(float(np.average(accepted, weights=rows.row_weight)), 1.0 / len(rows))
 
 
-def rule_at(
-    name: str, calibration: Calibration, problem: Any, tpr_min: float, delta: float | None = None
-) -> Competitor | None:
-    """Return a rule by its name with the threshold that reaches a TPR; None where SIRC has no spread of g to work with."""
-    task = Task(calibration, calibration.known(problem.loss), delta)
+def rule_at(name: str, sample: Sample, tpr_min: float) -> Competitor | None:
+    """Return a rule by its name with the threshold that reaches a TPR as the model's own does; None where SIRC has no spread of g to work with."""
+    rows, problem = sample.calibration, sample.rule.problem
+    task = Task(rows, rows.known(problem.loss), sample.delta, getattr(sample.rule.promise, "over", "all"))
     made = RULES[name](task.known, ScodProblem(problem.alpha, tpr_min))
     if made is None:
         return None

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import numbers
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from poscod.activations import Activations
+from poscod.ratio import mixed, odd_factors, row_hash
 
 # A probability of exactly zero (trees vote so) has no logarithm; below this none can be learned from data anyway.
 LEAST_PROBABILITY = 1e-12
@@ -85,3 +88,66 @@ def marked_rows(y: NDArray[Any]) -> NDArray[np.bool_]:
     if y.dtype.kind in "US":  # texts have no -1; an array of objects may mix texts and -1
         return np.zeros(len(y), dtype=bool)
     return np.array([isinstance(value, numbers.Real) and float(value) == -1.0 for value in y.tolist()], dtype=bool)
+
+
+def row_keys(X: Any, other: Any, seed: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return a number per row of two tables of one kind, equal for equal rows, whatever their place; gaps are equal to each other."""
+    if isinstance(X, Activations):
+        name = "logits" if X.features is None or other.features is None else "features"
+        return row_keys(X.need(name), other.need(name), seed)
+    if 0 in np.shape(X)[1:]:  # nothing tells rows apart; the classifier will say so
+        return np.arange(n_rows(X), dtype=np.uint64), np.arange(n_rows(other), dtype=np.uint64)
+    if hasattr(X, "tocsr") or hasattr(other, "tocsr"):
+        return _sparse_keys(X, seed), _sparse_keys(other, seed)
+    if is_numeric(X) and is_numeric(other):
+        sides = np.asarray(X), np.asarray(other)
+        dtype = np.float32 if all(side.dtype == np.float32 for side in sides) else np.float64
+        return row_hash(sides[0], seed, dtype), row_hash(sides[1], seed, dtype)
+    return _cell_keys(_columns(X), _columns(other), seed)
+
+
+def _sparse_keys(X: Any, seed: int) -> NDArray[np.uint64]:
+    rows = sparse.csr_array(X, dtype=np.float64, copy=True)
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    rows.data[rows.data != rows.data] = np.nan
+    words = rows.data.view(np.uint64) * odd_factors(np.random.default_rng(seed), rows.shape[1])[rows.indices]
+    # Sums of rows as differences of one running sum: integers wrap around, so that nothing is rounded.
+    total = np.append(np.uint64(0), np.cumsum(words, dtype=np.uint64))
+    return mixed(total[rows.indptr[1:]] - total[rows.indptr[:-1]])
+
+
+def _columns(X: Any) -> list[NDArray[Any]]:
+    """Return the columns of texts, of a data frame or of an array of objects."""
+    if hasattr(X, "iloc") and np.ndim(X) == 2:
+        return [np.asarray(X.iloc[:, j]) for j in range(X.shape[1])]
+    if hasattr(X, "columns"):
+        return [np.asarray(X[name]) for name in X.columns]
+    array = np.asarray(X)
+    return list(array.reshape(len(array), int(np.prod(array.shape[1:]))).T)
+
+
+def _cell_keys(
+    columns: list[NDArray[Any]], others: list[NDArray[Any]], seed: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    factors = odd_factors(np.random.default_rng(seed), len(columns))
+    known: dict[bytes, int] = {}
+    keys = np.zeros(len(columns[0]), dtype=np.uint64), np.zeros(len(others[0]), dtype=np.uint64)
+    for pair, factor in zip(zip(columns, others, strict=False), factors, strict=False):  # the classifier counts columns
+        as_numbers = all(column.dtype.kind in "fiub" for column in pair)
+        for column, key in zip(pair, keys, strict=True):
+            if as_numbers:
+                key += row_hash(column[:, None], seed, np.float64) * factor
+            else:
+                key += np.array([_digest(cell, known) for cell in column.tolist()], dtype=np.uint64) * factor
+    return mixed(keys[0]), mixed(keys[1])
+
+
+def _digest(cell: Any, known: dict[bytes, int]) -> int:
+    """Return the number of a cell by its content."""
+    if isinstance(cell, numbers.Real):
+        cell = repr(float(cell))
+    text = cell.tobytes() if isinstance(cell, np.ndarray) else str(cell).encode("utf-8", "surrogatepass")
+    if text not in known:
+        known[text] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    return known[text]

@@ -7,6 +7,7 @@ crossed once: a row is transformed once, however many parts look at it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,8 @@ class Scorer:
     transforms : bool or None, default=None
         Whether features are what the classifier's pipeline makes of a row instead of the row's own numbers; decided once, at fit. None, in models
         of the first edition, decides by the type of the rows.
+    bias : ndarray of shape (K,) or None, default=None
+        Added to the scaled logits: log w of each class where the traffic has another class mix than the labeled rows.
     """
 
     classifier: Any
@@ -63,6 +66,12 @@ class Scorer:
     classes: NDArray[Any]
     uses_features: bool = True
     transforms: bool | None = None
+    bias: Floats | None = None
+
+    def calibrated(self, logits: NDArray[Any]) -> Floats:
+        """Return logits whose softmax is the posterior for the class mix that is served."""
+        scaled = np.asarray(logits, dtype=np.float64) / self.temperature
+        return scaled if self.bias is None else scaled + self.bias
 
     @property
     def network(self) -> bool:
@@ -97,7 +106,7 @@ class Scorer:
         posterior : ndarray of shape (n, K)
         """
         rows = view(self.classifier, X, with_features=False, transforms=self.transforms)
-        return np.asarray(softmax(rows.logits / self.temperature, axis=1))
+        return np.asarray(softmax(self.calibrated(rows.logits), axis=1))
 
     def scored(self, X: Any, loss: Any) -> Scored:
         """Score rows, in blocks, so that memory stays bounded.
@@ -118,7 +127,7 @@ class Scorer:
 
     def _block(self, X: Any, loss: Any) -> Scored:
         rows = self.view(X)
-        code, risk = bayes_decision_from_logits(rows.logits, loss, temperature=self.temperature)
+        code, risk = bayes_decision_from_logits(self.calibrated(rows.logits), loss)
         return Scored(self.classes[code], risk, log_ratio_of(self.ratio, rows))
 
 
@@ -148,16 +157,29 @@ def features_of(classifier: Any, X: Any, transforms: bool | None = None) -> NDAr
 
 def needs_transform(classifier: Any, X: Any) -> bool:
     """Tell whether features are what a pipeline makes of rows: texts and categories are not numbers yet."""
-    inner = classifier.estimator if isinstance(classifier, FrozenEstimator) else classifier
+    inner = _inner(classifier)
     return isinstance(inner, Pipeline) and len(inner) > 1 and not is_numeric(X)
 
 
 def _transformed(classifier: Any, X: Any, transforms: bool | None) -> tuple[Any, Any]:
     """Return rows as the last step of a classifier sees them, and that step; numbers stay as they are."""
     if needs_transform(classifier, X) if transforms is None else transforms:
-        inner = classifier.estimator if isinstance(classifier, FrozenEstimator) else classifier
-        return inner[:-1].transform(X), inner[-1]
+        return transformer_of(classifier).transform(X), _inner(classifier)[-1]
     return X, classifier
+
+
+def transformer_of(classifier: Any) -> Any:
+    """Return the steps of a pipeline before its classifier."""
+    return _inner(classifier)[:-1]
+
+
+def _inner(classifier: Any) -> Any:
+    return classifier.estimator if isinstance(classifier, FrozenEstimator) else classifier
+
+
+def all_finite(views: Iterable[Activations]) -> bool:
+    """Tell whether all features are there and finite numbers."""
+    return all(rows.features is not None and bool(np.isfinite(rows.features).all()) for rows in views)
 
 
 def unchecked(features: NDArray[Any] | None, logits: Floats) -> Activations:

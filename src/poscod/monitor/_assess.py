@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from poscod.monitor._bets import likely_begin, log_capital, log_gains
+from poscod._json import plain
+from poscod.monitor._bets import likely_begin, log_capital, log_gains, shares
+from poscod.monitor._estimate import estimate
 from poscod.monitor._findings import Finding
 from poscod.monitor._ledger import Ledger
+from poscod.monitor._mix import unchanged
 from poscod.monitor._sequential import Watch
 from poscod.monitor._times import Width, age_in_days, window_start
 
@@ -22,6 +25,10 @@ WIDEST_TPR = 0.04
 """Widest 95 % interval of TPR that is not called uncertain: no OOD share can be known much better."""
 CLOSEST_RATES = 0.05
 """Smallest certain difference of TPR and FPR at which acceptance says something of OOD."""
+RECENT = 500
+"""Decisions that the latest windows must hold together to speak of their class mix; fewer where there are no more."""
+NAMED = 3
+"""Classes that are named, those whose shares moved most."""
 
 
 def sequential(
@@ -57,10 +64,52 @@ def sequential(
         }
         if code == "PSC001":
             evidence["ood_limit"] = ood_limit
+        if code == "PSC012":
+            ratio, label = (ledger.table(name)[begin:last].sum(axis=0, keepdims=True) for name in ("ratio", "label"))
+            mix = estimate(ledger.reference, ratio, label, 0.95).mix.estimate[0]
+            rows_of = ledger.reference.tally.counts
+            rate = rows_of[:, 1] / np.maximum(rows_of[:, 0], 1)
+            evidence["tpr_of_mix"] = round(float(np.nansum(mix * rate)), 4)
+        if code in ("PSC005", "PSC006", "PSC012"):
+            evidence["tpr_promised"] = ledger.reference.tpr_promised
         if code in ("PSC005", "PSC006"):
             evidence |= {"labeled_id": int(rows["labeled"][:2].sum()), "accepted_id": int(rows["labeled"][0])}
-            evidence["tpr_promised"] = ledger.reference.tpr_promised
         yield Finding(code, _sentence(code, evidence, active), evidence, active)
+
+
+def mix_moved(ledger: Ledger, share: float, width: Width, origin: int, level: float) -> Iterator[Finding]:
+    """Yield that the class mix of the latest windows is not the one that is served: a test a window, with levels that sum to the share."""
+    order, label = ledger.order(), ledger.table("label")
+    size = label.sum(axis=1)
+    held = np.flatnonzero(size)
+    if not len(held):
+        return
+    enough = np.cumsum(size[::-1])[::-1] >= RECENT
+    begin = int(np.flatnonzero(enough)[-1]) if enough.any() else int(held[0])
+    ratio, label = (ledger.table(name)[begin:].sum(axis=0, keepdims=True) for name in ("ratio", "label"))
+    reference = ledger.reference
+    found = estimate(reference, ratio, label, level)
+    covariance, laws = reference.mix.covariance, reference.laws("label")
+    if covariance is not None:
+        covariance = covariance[np.ix_(laws.classes, laws.classes)]
+    p_value = unchanged(label[0], laws, found.pi, level, covariance)
+    last = float(order[int(held[-1])] - origin)
+    if p_value > share * float(shares([last - 1.0], [last])[0]):
+        return
+    served, (now, low, high) = reference.mix.traffic, (values[0] for values in found.mix)
+    moved = np.argsort(-np.abs(np.nan_to_num(now - served)), kind="stable")[:NAMED]
+    rows = [
+        {"class": reference.cells.classes[k], "served": served[k], "now": now[k], "low": low[k], "high": high[k]}
+        for k in moved.tolist()
+    ]
+    since = window_start(order[begin], width)
+    words = ", ".join(
+        f"{row['class']!r} {100 * row['served']:.3g} % -> {100 * row['now']:.3g} % ({100 * row['low']:.3g} to {100 * row['high']:.3g})"
+        for row in rows
+    )
+    evidence = plain({"since": since, "decisions": int(label.sum()), "p_value": p_value, "classes": rows})
+    day = str(since).removesuffix("T00:00:00Z")
+    yield Finding("PSC004", f"Since {day} the class mix is another one than the one served: {words}.", evidence)
 
 
 def facts(ledger: Ledger, width: Width, max_age: float) -> Iterator[Finding]:
@@ -114,8 +163,8 @@ def _sentence(code: str, evidence: dict[str, Any], active: bool) -> str:
         "PSC001": f"more than {100.0 * limit:.3g} % of the inputs {'are' if active else 'were'} OOD",
         "PSC002": f"another share {was} accepted than the inputs' likelihood ratios or the TPR explain",
         "PSC003": f"scores of accepted inputs {has} drifted",
-        "PSC004": f"shares of classes among accepted inputs {has} changed",
         "PSC005": f"TPR {was} below {promised}, on {judged} labeled ID rows",
+        "PSC012": f"the class mix {was} one in which TPR is about {evidence.get('tpr_of_mix', 0.0):.3f}, below the promise of {evidence.get('tpr_promised') or 0.0:g}",
         "PSC006": f"selective risk {was} above what calibration showed, on {accepted} accepted labeled ID rows",
     }[code]
     since, until = (str(evidence[name]).removesuffix("T00:00:00Z") for name in ("since", "until"))

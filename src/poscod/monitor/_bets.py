@@ -22,83 +22,74 @@ References
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
 from poscod._validation import Floats
+from poscod.monitor._laws import ROUNDS, Laws
 from poscod.monitor._partitions import Counts
 
 STAKES = (0.01, 0.03, 0.1, 0.25, 0.6, 0.95)
 """Shares of the largest possible stake that gamblers take; which is best depends on the size of the change."""
 
 
-class Laws(NamedTuple):
-    """What windows look like while nothing is wrong: ``(1 - eta) p + eta u``, eta from 0 to eta_max.
-
-    Attributes
-    ----------
-    p, u : ndarray of shape (B,)
-        Shares of cells among ID rows and in the second sample.
-    n_p, n_u : float
-        Rows behind them; infinite for what is known.
-    eta_max : float
-        1 / pi_0: traffic that is OOD alone.
-    """
-
-    p: Floats
-    u: Floats
-    n_p: float
-    n_u: float
-    eta_max: float
-
-    def mean(self, f: Floats, eta: float) -> float:
-        """Return the mean of f in a window."""
-        return float((1.0 - eta) * (self.p @ f) + eta * (self.u @ f))
-
-    def margins(self, f: Floats, delta: float) -> tuple[float, float]:
-        """Return how far the means of f under p and under u may be from their estimates, each with probability delta."""
-        z = -float(ndtri(delta))
-        return _margin(self.p, self.n_p, f, z), _margin(self.u, self.n_u, f, z)
-
-
-def _margin(shares: Floats, rows: float, f: Floats, z: float) -> float:
-    if rows == np.inf:
-        return 0.0
-    # Half a row in every cell: what was not seen is not impossible.
-    law = (shares * rows + 0.5) / (rows + 0.5 * len(shares))
-    spread = float(law @ f**2 - (law @ f) ** 2)
-    return z * float(np.sqrt(spread / rows)) + z**2 * float(np.ptp(f)) / (6.0 * rows)
-
-
-def above(laws: Laws, f: Floats, eta: float, delta: float) -> Floats:
-    """Return a payoff for "eta is larger than a limit", from a function that grows with eta."""
-    from_p, from_u = laws.margins(f, delta / 2.0)
-    # The mean grows with eta, and the margin is convex in eta: both ends of [0, limit] must be at most 0.
-    at_limit = laws.mean(f, eta) + abs(1.0 - eta) * from_p + eta * from_u
-    return _scale(f - max(at_limit, laws.mean(f, 0.0) + from_p))
-
-
-def unexplained(laws: Laws, f: Floats, control: Floats, delta: float) -> Floats:
-    """Return a payoff for "the mean of f is larger than the mean of a control lets expect, whatever eta is".
+def above(laws: Laws, f: Floats, limit: float, delta: float, *, known: bool) -> Floats:
+    """Return a payoff for "more than a limit is OOD", whatever the class mix: from a function that is large on OOD inputs.
 
     Notes
     -----
-    ``f - kappa control`` with kappa such that its mean is the same under p and u has that mean for every eta. The margin
-    ``|1 - eta| e_p + eta e_u`` for the errors of the samples is convex in eta; a line through its ends bounds it, and a line in eta is a
-    mean of a + b control.
+    Its mean is at most 0 in every class, and in every class with the limit of OOD inputs added: those of the second sample, or, where that is not
+    known, any at all. Means are linear in the share, so both ends of [0, limit] are enough.
     """
-    c_p, c_u = float(laws.p @ control), float(laws.u @ control)
-    gap = c_u - c_p
-    # A rule that rejects nothing has no control: then OOD inputs are not allowed for.
-    kappa = float(laws.u @ f - laws.p @ f) / gap if gap > 0.0 else 0.0
-    rest = f - kappa * control
-    rest = rest - float(laws.p @ rest)
-    from_p, from_u = laws.margins(rest, delta / 2.0)
-    end = abs(laws.eta_max - 1.0) * from_p + laws.eta_max * from_u
-    slope = max(0.0, (end - from_p) / (laws.eta_max * gap)) if gap > 0.0 else 0.0
-    return _scale(rest - from_p - slope * (control - c_p))
+    z, none = -float(ndtri(delta)), np.zeros(len(laws.n))
+    eta = limit / laws.prior if known else 0.0
+    common = -eta * (1.0 - laws.prior) * laws.mix
+
+    def excess(f: Floats) -> tuple[Floats, float]:
+        beyond = laws.bounds(f, 1.0 - limit, common, eta, z) + (0.0 if known else limit * float(f.max()))
+        return np.maximum(laws.bounds(f, 1.0, none, 0.0, z), beyond), -np.inf
+
+    return _fair(laws, f, excess)
+
+
+def unexplained(laws: Laws, f: Floats, delta: float, plus: Floats | None = None) -> Floats:
+    """Return a payoff for "the mean of f is larger than any class mix and any OOD share let expect".
+
+    Notes
+    -----
+    Its mean is at most 0 in every class and on OOD inputs, hence in every window. Where OOD inputs are not known they are taken to be rejected ones of any
+    kind. ``plus`` is added where classes are bounded: then the mean is at most that of -plus, for whatever classes there are.
+    """
+    z, none = -float(ndtri(delta)), np.zeros(len(laws.n))
+    add = np.zeros(len(f)) if plus is None else plus
+    eta = 1.0 / laws.prior if laws.known else 0.0
+    ood = -eta * (1.0 - laws.prior) * laws.mix
+
+    def excess(f: Floats) -> tuple[Floats, float]:
+        rejected = f[laws.layout.rejected].max(initial=-np.inf)
+        beyond = laws.bounds(f, 0.0, ood, eta, z)[0] if laws.known else rejected
+        return laws.bounds(f + add, 1.0, none, 0.0, z), float(beyond)
+
+    return _fair(laws, f, excess)
+
+
+def _fair(laws: Laws, f: Floats, excess: Callable[[Floats], tuple[Floats, float]]) -> Floats:
+    """Take off what is too much, class by class where answers tell the class, and what is left from all."""
+    control = laws.control if laws.known else laws.rejected
+    gap = laws.ood_mean(control) if laws.known else 1.0
+    for _ in range(ROUNDS):
+        by_class, beyond = excess(f)
+        f = f - laws.on_answers(by_class)
+        beyond = excess(f)[1]
+        if beyond > 0.0:
+            f = f - beyond / gap * control
+    by_class, beyond = excess(f)
+    f = f - max(0.0, float(by_class.max()), beyond)
+    # Whoever answers what the reference does not know is another model: nobody wins by that.
+    return _scale(np.where(laws.layout.answer == laws.n_answers, np.minimum(f, 0.0), f))
 
 
 def log_gains(counts: Counts, payoffs: list[Floats]) -> Floats:

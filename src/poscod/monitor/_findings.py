@@ -54,10 +54,10 @@ FINDINGS: dict[str, Definition] = {
         "ID inputs are no longer like the calibration rows: label a sample of recent inputs and check TPR and selective risk.",
     ),
     "PSC004": Definition(
-        "Shares of classes among accepted inputs have changed",
-        "warning",
-        "Answers given to accepted inputs are not distributed over the classes as in the calibration rows.",
-        "Check whether the world or the input has changed; selective risk and TPR are averages over classes.",
+        "The class mix has moved",
+        "info",
+        "The answers of the latest windows show another class mix than the one that is served; OOD shares and alarms allow for it.",
+        "Nothing, if the mix comes back; if it stays, fit again with recent traffic, so that the rule serves it.",
     ),
     "PSC005": Definition(
         "TPR below what was promised or measured",
@@ -101,11 +101,17 @@ FINDINGS: dict[str, Definition] = {
         "OOD shares are then known less well: their intervals are wider than with fresh rows.",
         "Make the reference with fresh unlabeled rows or clean OOD rows.",
     ),
+    "PSC012": Definition(
+        "The promise is broken for this class mix",
+        "error",
+        "Classes of which the rule accepts fewer than promised have become so frequent that the TPR over all ID inputs is below the promise, if every class is accepted as in the calibration rows.",
+        "Fit again with recent traffic, or with tpr_over='classes', whose promise no class mix breaks.",
+    ),
 }
 """Codes and definitions."""
 
-SEQUENTIAL = ("PSC001", "PSC002", "PSC003", "PSC004", "PSC005", "PSC006")
-"""Codes of tests, which share the false-alarm rate; the others are facts."""
+SEQUENTIAL = ("PSC001", "PSC002", "PSC003", "PSC005", "PSC006", "PSC012")
+"""Codes of alarms, which share the false-alarm rate with PSC004; the others are facts."""
 
 
 @dataclass(frozen=True)

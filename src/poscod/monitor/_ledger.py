@@ -16,8 +16,17 @@ from numpy.typing import NDArray
 from poscod._validation import Floats
 from poscod.decision import REASONS, Decisions
 from poscod.exceptions import InvalidInputError
-from poscod.monitor._partitions import Counts, count, label_codes, rejected
-from poscod.monitor._reference import Reference, read_counts
+from poscod.monitor._partitions import (
+    JOINT,
+    Counts,
+    count,
+    label_codes,
+    layouts,
+    read_counts,
+    read_sparse,
+    sparse,
+)
+from poscod.monitor._reference import Reference
 
 LABELED = ("accepted ID", "rejected ID", "accepted OOD", "rejected OOD")
 """Cells of labeled rows."""
@@ -29,7 +38,7 @@ class Ledger:
     def __init__(self, reference: Reference, keep: int) -> None:
         self.reference, self.keep, self.cells = reference, keep, reference.cells
         self.loss_values: Floats = np.unique(reference.loss_matrix)
-        self.sizes = {name: len(cells) for name, cells in rejected(self.cells).items()}
+        self.sizes = {name: len(layout.answer) for name, layout in layouts(self.cells).items()}
         self.sizes |= {"reason": 4, "invalid": 1, "labeled": len(LABELED), "loss": len(self.loss_values)}
         self.windows: dict[int, dict[str, Counts]] = {}
         self.total = 0
@@ -98,7 +107,10 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as JSON types."""
-        windows = {str(i): {k: counts.tolist() for k, counts in sorted(self.windows[i].items())} for i in self.order()}
+        windows = {
+            str(i): {k: sparse(c) if k in JOINT else c.tolist() for k, c in sorted(self.windows[i].items())}
+            for i in self.order()
+        }
         return {"first": self.first, "total": self.total, "windows": windows}
 
     def read(self, data: dict[str, Any]) -> None:
@@ -107,7 +119,10 @@ class Ledger:
         if type(self.total) is not int or not (self.first is None or type(self.first) is int):
             raise ValueError("total and first must be whole numbers")
         for i, window in data["windows"].items():
-            self.windows[int(i)] = {name: read_counts(window[name], size) for name, size in self.sizes.items()}
+            self.windows[int(i)] = {
+                name: read_sparse(window[name], (size,)) if name in JOINT else read_counts(window[name], size)
+                for name, size in self.sizes.items()
+            }
 
     def _add(self, index: int, counts: dict[str, Counts], rows: int) -> None:
         self.total += rows

@@ -18,20 +18,33 @@ from poscod._validation import check_count, check_number
 from poscod.decision import REASONS, Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval
-from poscod.monitor._assess import facts, sequential
+from poscod.monitor._assess import facts, mix_moved, sequential
+from poscod.monitor._estimate import estimate
 from poscod.monitor._findings import SEVERITIES, Finding
 from poscod.monitor._ledger import Ledger
-from poscod.monitor._partitions import Counts, missing
+from poscod.monitor._partitions import missing
 from poscod.monitor._reference import Reference, reading
-from poscod.monitor._sequential import watches
-from poscod.monitor._share import adjusted_count, likelihood_share
+from poscod.monitor._sequential import Watch, share_of_alarms, watches
 from poscod.monitor._times import check_width, window_index, window_start
 
-SCHEMA = 2
+SCHEMA = 3
 """Number of the format of states; a reader refuses other numbers."""
-"""OOD share of a window: the best one, and the one from acceptance alone."""
 _NO_REFERENCE = "{parameter} must be a Reference, got a {got}: see Reference.from_model."
 _PARAMETERS = ("window", "ood_limit", "level", "false_alarm", "max_age", "keep")
+
+
+class WindowMix(NamedTuple):
+    """The class mix of a window's ID part, in the order of the reference's classes.
+
+    Attributes
+    ----------
+    estimate, low, high : list of float
+        Shares with the ends of their intervals; NaN and [0, 1] where nothing is known.
+    """
+
+    estimate: list[float]
+    low: list[float]
+    high: list[float]
 
 
 class Window(NamedTuple):
@@ -46,9 +59,11 @@ class Window(NamedTuple):
     accepted : int
         How many of them were accepted.
     pi : Interval
-        OOD share by likelihood, or from acceptance alone where the likelihood ratio says nothing of OOD.
+        OOD share from the likelihood ratio, or from acceptance alone where the likelihood ratio says nothing of OOD.
     pi_count : Interval
-        OOD share from acceptance alone (adjusted count).
+        OOD share from acceptance alone.
+    mix : WindowMix
+        Class mix of the ID part.
     reasons : dict of str to int
         Decisions by reason.
     invalid : int
@@ -61,6 +76,7 @@ class Window(NamedTuple):
     accepted: int
     pi: Interval
     pi_count: Interval
+    mix: WindowMix
     reasons: dict[str, int]
     invalid: int
 
@@ -132,6 +148,7 @@ class Monitor:
         self.keep = check_count(keep, "keep")
         self.workers = {secrets.token_hex(8) if worker is None else str(worker)}
         self._ledger = Ledger(reference, self.keep)
+        self._watches: dict[tuple[float, float], dict[str, Watch]] = {}
 
     def update(self, decisions: Decisions, at: Any = None) -> Monitor:
         """Count decisions.
@@ -188,14 +205,19 @@ class Monitor:
         -------
         windows : list of Window
         """
-        out = []
-        for index, pair in zip(self._ledger.order(), self._estimate(self._ledger.table("ratio")), strict=True):
-            counts = self._ledger.windows[index]
+        out, ledger = [], self._ledger
+        found = estimate(self.reference, ledger.table("ratio"), ledger.table("label"), self.level)
+        shares = zip(found.pi.intervals(self.level), found.pi_count.intervals(self.level), strict=True)
+        mixes = np.stack([np.round(values, 5) for values in found.mix], axis=1).tolist()
+        for index, pair, mix in zip(ledger.order(), shares, mixes, strict=True):
+            counts = ledger.windows[index]
             start, end = (window_start(i, self.width) for i in (index, index + 1))
             n, invalid = int(counts["label"].sum()), int(counts["invalid"][0])
             reasons = dict(zip(REASONS, counts["reason"].tolist(), strict=True))
             if n + invalid:
-                out.append(Window(start, end, n, n - int(counts["label"][-1]), *pair, reasons, invalid))
+                out.append(
+                    Window(start, end, n, n - int(counts["label"][-1]), *pair, WindowMix(*mix), reasons, invalid)
+                )
         return out
 
     def findings(self) -> list[Finding]:
@@ -206,9 +228,15 @@ class Monitor:
         findings : list of Finding
         """
         origin = int(window_index(self.reference.created, 1, self.width)[0]) if self.width.clock else 0
-        kept = watches(self.reference, self.ood_limit, self.false_alarm)
-        alarms = sequential(self._ledger, kept, self.width, origin, self.ood_limit)
-        found = [*alarms, *facts(self._ledger, self.width, self.max_age)]
+        asked = self.ood_limit, self.false_alarm
+        if asked not in self._watches:
+            self._watches = {asked: watches(self.reference, *asked)}
+        share = share_of_alarms(self.reference, self.false_alarm)
+        found = [
+            *sequential(self._ledger, self._watches[asked], self.width, origin, self.ood_limit),
+            *mix_moved(self._ledger, share, self.width, origin, self.level),
+            *facts(self._ledger, self.width, self.max_age),
+        ]
         return sorted(found, key=lambda finding: (-SEVERITIES[finding.severity], finding.code))
 
     def summary(self) -> dict[str, Any]:
@@ -220,8 +248,8 @@ class Monitor:
             Keys "reference", "parameters", "totals" (with the mean OOD share over the windows kept), "windows" and "findings".
         """
         reference, ledger = self.reference, self._ledger
-        kept = ledger.table("ratio").sum(axis=0)
-        overall = self._estimate(kept[None, :])[0][0] if kept.sum() else None
+        ratio, label = (ledger.table(name).sum(axis=0, keepdims=True) for name in ("ratio", "label"))
+        whole = estimate(reference, ratio, label, self.level)
         document: dict[str, Any] = plain(
             {
                 "reference": {
@@ -229,6 +257,7 @@ class Monitor:
                     "tpr": reference.tpr(self.level),
                     "fpr": reference.fpr(self.level),
                     "prior": reference.prior_at(self.level),
+                    "mix": reference.mix.to_dict(reference.cells.classes),
                     "source": reference.source,
                     "created": reference.created,
                     "n_id": reference.n_id,
@@ -239,9 +268,9 @@ class Monitor:
                 "totals": {
                     "decisions": ledger.total,
                     "dropped": ledger.dropped(),
-                    "kept": int(kept.sum()),
-                    "accepted": int(ledger.table("label")[:, :-1].sum()),
-                    "pi": overall,
+                    "kept": int(label.sum()),
+                    "accepted": int(label[:, :-1].sum()),
+                    "pi": whole.pi.intervals(self.level)[0] if label.sum() else None,
                 },
                 "windows": self.windows(),
                 "findings": [finding.to_dict() for finding in self.findings()],
@@ -320,17 +349,3 @@ class Monitor:
 
     def _parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _PARAMETERS}
-
-    def _estimate(self, cells: Counts) -> list[tuple[Interval, Interval]]:
-        reference, prior = self.reference, self.reference.prior_at(self.level)
-        inside = ~reference.rejected("ratio")
-        known, mixed = reference.id_counts["ratio"], reference.mixed_counts["ratio"]
-        first, second = ((int(c[inside].sum()), int(c.sum())) for c in (known, mixed))
-        by_count = adjusted_count(cells[:, inside].sum(axis=1), cells.sum(axis=1), first, second, prior, self.level)
-        blind = reference.n_mixed == 0 or prior.estimate == 0.0
-        best = by_count if blind else likelihood_share(cells, known, mixed, prior, self.level)
-        if reference.source == "fit":
-            # Cells that the ratio has seen look more OOD than fresh ones do, and at pi = 0 the likelihood believes them: the interval of
-            # the counts, whose one cut moves less, is joined to it.
-            best = best._replace(low=np.fmin(best.low, by_count.low), high=np.fmax(best.high, by_count.high))
-        return list(zip(best.intervals(self.level), by_count.intervals(self.level), strict=True))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a monitor compares traffic with: counts of ID rows, counts of rows that hold OOD, and what was promised.
+"""What a monitor compares traffic with: counts of ID rows by class, counts of rows that hold OOD, the class mix that is served, and what was promised.
 
 Convention: made once from a fitted model and then a file of its own; model and monitor share nothing else. The ID rows are
-rows that nothing was fitted on. The second sample is a mixture with OOD share ``prior``: 1 for clean OOD rows, estimated for
+rows that nothing was fitted on, counted class by class, so that they can stand for any class mix. The second sample is a mixture with OOD share ``prior``: 1 for clean OOD rows, estimated for
 unlabeled traffic, so one formula serves both.
 """
 
@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,13 +26,28 @@ from poscod._validation import Floats, check_count, check_number
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval, binomial_interval
-from poscod.model import estimate_share
-from poscod.monitor._partitions import Cells, Counts, count, quantile_edges, rejected
+from poscod.mix import ClassMix
+from poscod.model import Tally, estimate_share, mix_for
+from poscod.monitor._laws import Laws, laws_of
+from poscod.monitor._partitions import (
+    MOST_CELLS,
+    Cells,
+    Counts,
+    Layout,
+    count,
+    count_by_class,
+    label_codes,
+    layouts,
+    quantile_edges,
+    read_counts,
+    read_sparse,
+    sparse,
+)
 from poscod.problem import ScodProblem
 from poscod.rule import Rule
-from poscod.selector import unlabeled_fpr
+from poscod.selector import selective_risk_bound, unlabeled_fpr
 
-SCHEMA = 2
+SCHEMA = 3
 """Number of the format of references; a reader refuses other numbers."""
 
 
@@ -44,10 +59,12 @@ class Reference:
     ----------
     cells : Cells
         Borders of the cells that everything is counted in.
-    id_counts : dict of str to ndarray
-        ID rows in every partition.
-    mixed_counts : dict of str to ndarray
+    id_counts : dict of str to ndarray of shape (K, B)
+        ID rows in every partition, by true class and cell.
+    mixed_counts : dict of str to ndarray of shape (B,)
         Rows of the second sample in every partition.
+    mix : ClassMix
+        Class mix of the ID rows as they were drawn, and the one that the rule serves, which is that of the ID part of the second sample.
     prior : Interval
         OOD share of the second sample.
     source : {"ood", "unlabeled", "fit", "none"}
@@ -56,8 +73,8 @@ class Reference:
         The rule that decides, as `poscod.rule.Rule.to_dict` says it: what was asked, the threshold, what is promised.
     loss : str or tuple of tuple of float
         Loss of the problem.
-    loss_counts : dict of float to int
-        Losses of the answers on accepted ID rows, and how often each occurred.
+    loss_counts : ndarray of shape (K, V)
+        How many accepted ID rows of each class had each value of the loss.
     created : str
         ISO date of the calibration.
 
@@ -80,11 +97,12 @@ class Reference:
     cells: Cells
     id_counts: dict[str, Counts]
     mixed_counts: dict[str, Counts]
+    mix: ClassMix
     prior: Interval
     source: str
     rule: dict[str, Any]
     loss: Any
-    loss_counts: dict[float, int]
+    loss_counts: Counts
     created: str
 
     @classmethod
@@ -136,12 +154,13 @@ class Reference:
         source = "fit" if fresh is None else "unlabeled" if ood is None else "ood"
         return cls.from_decisions(
             known,
-            rows.losses(rule.problem),
+            rows.classes[rows.codes],
             mixed,
             rule=rule,
             prior=_share(model, source, known.log_ratio, mixed.log_ratio, pi),
             source=source if len(mixed) else "none",
             classes=rows.classes.tolist(),
+            mix=rows.mix,
             bins=bins,
             created=created,
         )
@@ -150,13 +169,14 @@ class Reference:
     def from_decisions(
         cls,
         known: Decisions,
-        losses: Any,
+        y: Any,
         mixed: Decisions,
         *,
         rule: Rule,
         prior: Interval,
         source: str,
         classes: list[Any],
+        mix: ClassMix | None = None,
         bins: int = 12,
         created: Any = None,
     ) -> Reference:
@@ -166,8 +186,8 @@ class Reference:
         ----------
         known : Decisions
             On ID rows that nothing was fitted on.
-        losses : array-like of shape (len(known),)
-            Losses of the answers.
+        y : array-like of shape (len(known),)
+            Their true labels.
         mixed : Decisions
             On rows that hold OOD; may be empty.
         rule : Rule
@@ -178,8 +198,10 @@ class Reference:
             What they are.
         classes : list
             Labels that can be answered.
+        mix : ClassMix, default=None
+            Class mix that the rule serves; None is that of the ID rows.
         bins : int, default=12
-            Bins of each histogram.
+            Bins of each histogram, at most: with hundreds of classes there are fewer.
         created : date, datetime or str, default=None
             None is today.
 
@@ -188,21 +210,47 @@ class Reference:
         reference : Reference
         """
         bins, document = check_count(bins, "bins", 2), rule.to_dict()
+        bins = min(bins, max(2, MOST_CELLS // (len(classes) + 1)))
         threshold, inside, beyond = document["threshold"], known[known.accept], mixed[mixed.accept]
         score = quantile_edges(known.score, mixed.score, bins, at=threshold)
         ratio = quantile_edges(known.log_ratio, mixed.log_ratio, bins)
         risk = quantile_edges(inside.risk, beyond.risk, bins) if len(inside) else np.zeros(0)
         cells = Cells(score, ratio, risk, classes, threshold)
-        values, times = np.unique(np.asarray(losses, dtype=np.float64)[known.accept], return_counts=True)
-        spent = dict(zip(values.tolist(), times.tolist(), strict=True))
-        of_known, of_mixed = count(known, cells), count(mixed, cells)
-        return cls(cells, of_known, of_mixed, prior, source, document, rule.problem.loss, spent, _date(created))
+        truth, answer = (label_codes(np.asarray(labels), classes) for labels in (y, known.label))
+        if len(truth) != len(known) or max(truth.max(initial=0), answer.max(initial=0)) == len(classes):
+            message = "{parameter} must hold a class of the model for every ID row, and so must their answers."
+            raise InvalidInputError(message, parameter="y")
+        matrix = ScodProblem(loss=rule.problem.loss).loss_matrix(len(classes))
+        values = np.unique(matrix)
+        spent = np.searchsorted(values, matrix[truth, answer][known.accept])
+        place = truth[known.accept] * len(values) + spent
+        losses = np.bincount(place, minlength=len(classes) * len(values)).reshape(len(classes), -1)
+        own = ClassMix.unchanged(np.bincount(truth, minlength=len(classes)))
+        served = own if mix is None or not mix.changed else replace(mix, labeled=own.labeled)
+        return cls(
+            cells,
+            count_by_class(known, truth, cells),
+            count(mixed, cells),
+            served,
+            prior,
+            source,
+            document,
+            rule.problem.loss,
+            losses.astype(np.int64),
+            _date(created),
+        )
 
     @property
     def tpr_promised(self) -> float | None:
         """Promised TPR; None where the rule promises none."""
         promise = self.rule["promise"]
         return promise["bound"] if promise and promise["quantity"] == "tpr" else None
+
+    @property
+    def every_class(self) -> bool:
+        """Whether a TPR is guaranteed for every class: then no class mix breaks the promise."""
+        promise = self.rule["promise"]
+        return bool(promise and promise.get("over") == "classes" and promise["confidence"] is not None)
 
     @property
     def n_id(self) -> int:
@@ -224,8 +272,24 @@ class Reference:
         """Losses ``l[y, y']`` in the order of the classes."""
         return ScodProblem(loss=self.loss).loss_matrix(len(self.cells.classes))
 
-    def rejected(self, partition: str) -> Any:
-        """Return which cells of a partition hold rejected rows.
+    @property
+    def n_bins(self) -> int:
+        """Number of bins of log g."""
+        return len(self.cells.ratio) + 1
+
+    @cached_property
+    def layouts(self) -> dict[str, Layout]:
+        """What the cells hold, by partition."""
+        return layouts(self.cells)
+
+    @cached_property
+    def tally(self) -> Tally:
+        """ID rows of each class, accepted ones, and their losses."""
+        label = self.id_counts["label"]
+        return Tally(np.column_stack([label.sum(axis=1), label[:, :-1].sum(axis=1), self.loss_counts]))
+
+    def laws(self, partition: str) -> Laws:
+        """Return what windows look like in the cells of a partition, in any class mix and with any OOD share.
 
         Parameters
         ----------
@@ -234,12 +298,19 @@ class Reference:
 
         Returns
         -------
-        rejected : ndarray of bool
+        laws : Laws
         """
-        return rejected(self.cells)[partition]
+        if partition not in self._laws:
+            counts = self.id_counts[partition], self.mixed_counts[partition]
+            self._laws[partition] = laws_of(*counts, self.mix.traffic, self.prior.estimate, self.layouts[partition])
+        return self._laws[partition]
+
+    @cached_property
+    def _laws(self) -> dict[str, Laws]:
+        return {}
 
     def tpr(self, level: float = 0.95) -> Interval:
-        """Return the TPR with its exact interval.
+        """Return the TPR in the class mix that is served, with its interval: exact where that is the mix of the ID rows.
 
         Parameters
         ----------
@@ -255,7 +326,29 @@ class Reference:
         The threshold is an order statistic of the same m rows: with k of them accepted and no ties, the true TPR is
         distributed as Beta(k, m + 1 - k), whose quantiles lie inside the Clopper-Pearson interval. So that holds here, too.
         """
-        return binomial_interval(self.n_id - int(self.id_counts["label"][-1]), self.n_id, level=level)
+        return self.tally.rate(level, self._other_mix)
+
+    def selective_risk_bound(self, delta: float) -> float:
+        """Return an upper bound of the selective risk in the class mix that is served.
+
+        Parameters
+        ----------
+        delta : float in (0, 1)
+            Probability that it is too low.
+
+        Returns
+        -------
+        bound : float
+        """
+        values = np.unique(self.loss_matrix)
+        if self._other_mix is not None:
+            return self.tally.mean_loss(1.0 - 2.0 * delta, values, self._other_mix).high
+        losses, top = np.repeat(values, self.tally.losses), None if self.loss == "zero_one" else float(values.max())
+        return float(selective_risk_bound(losses, delta=delta, loss_max=top))
+
+    @property
+    def _other_mix(self) -> ClassMix | None:
+        return self.mix if self.mix.changed else None
 
     def prior_at(self, level: float) -> Interval:
         """Return the OOD share of the second sample with an interval of a level.
@@ -294,11 +387,12 @@ class Reference:
         """
         if self.source == "none" or self.prior.estimate == 0.0:
             return Interval(math.nan, 0.0, 1.0, level)
-        known, mixed = (int(c["label"][:-1].sum()) for c in (self.id_counts, self.mixed_counts))
+        mixed = int(self.mixed_counts["label"][:-1].sum())
         if self.prior.low == 1.0:
             return binomial_interval(mixed, self.n_mixed, level=level)
         share = self.prior_at(level)
-        counts = known, self.n_id, mixed, self.n_mixed
+        accepted, rows = self.tally.in_mix(self._other_mix)
+        counts = round(accepted * rows), round(rows), mixed, self.n_mixed
         found = unlabeled_fpr(*counts, share.estimate, pi_interval=(share.low, share.high), level=level)
         return Interval(found.estimate, found.low, found.high, level)
 
@@ -309,7 +403,10 @@ class Reference:
         -------
         data : dict
         """
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for side in ("id_counts", "mixed_counts"):
+            values[side] = {name: sparse(counts) for name, counts in values[side].items()}
+        values["mix"] = {field.name: getattr(self.mix, field.name) for field in fields(self.mix)}
         document: dict[str, Any] = plain({"schema": SCHEMA, **values})
         return document
 
@@ -326,19 +423,23 @@ class Reference:
         -------
         reference : Reference
         """
-        advice = "make it again with this version, and begin a new state with it: earlier ones do not know their rule"
+        advice = "make it again with this version, and begin a new state with it: earlier ones do not know the classes of their rows"
         with reading("reference", data, SCHEMA, advice):
             edges = {name: np.asarray(data["cells"][name], dtype=np.float64) for name in ("score", "ratio", "risk")}
             threshold, loss = float(data["rule"]["threshold"]), data["loss"]
             cells = Cells(classes=list(data["cells"]["classes"]), threshold=threshold, **edges)
-            known, mixed = (
-                {name: read_counts(data[side][name], len(place)) for name, place in rejected(cells).items()}
-                for side in ("id_counts", "mixed_counts")
-            )
+            k, sizes = len(cells.classes), {name: len(layout.answer) for name, layout in layouts(cells).items()}
+            known = {name: read_sparse(data["id_counts"][name], (k, size)) for name, size in sizes.items()}
+            mixed = {name: read_sparse(data["mixed_counts"][name], (size,)) for name, size in sizes.items()}
+            mix = _read_mix(data["mix"], k)
             prior = Interval(**{key: float(value) for key, value in data["prior"].items()})
-            spent = {float(value): int(times) for value, times in data["loss_counts"].items()}
             loss = loss if isinstance(loss, str) else tuple(tuple(row) for row in loss)
-            reference = cls(cells, known, mixed, prior, data["source"], data["rule"], loss, spent, data["created"])
+            values = len(np.unique(ScodProblem(loss=loss).loss_matrix(k)))
+            if len(data["loss_counts"]) != k:
+                raise ValueError(f"expected losses of {k} classes")
+            spent = np.array([read_counts(row, values) for row in data["loss_counts"]])
+            rule = data["rule"]
+            reference = cls(cells, known, mixed, mix, prior, data["source"], rule, loss, spent, data["created"])
             _ = reference.tpr_promised
         return reference
 
@@ -357,11 +458,19 @@ def reading(what: str, data: Any, schema: int, advice: str) -> Iterator[None]:
         raise InvalidInputError(f"The {what} is damaged ({type(error).__name__}: {error}): {advice}.") from None
 
 
-def read_counts(values: Any, length: int) -> Counts:
-    """Read a vector of counts."""
-    if not isinstance(values, list) or len(values) != length or not all(type(v) is int and v >= 0 for v in values):
-        raise ValueError(f"expected {length} whole numbers >= 0")
-    return np.array(values, dtype=np.int64)
+def _read_mix(data: Any, k: int) -> ClassMix:
+    """Read the class mix that is served."""
+    vectors = {name: np.asarray(data[name], dtype=np.float64) for name in ("labeled", "traffic", "low", "high")}
+    covariance = None if data["covariance"] is None else np.asarray(data["covariance"], dtype=np.float64)
+    if any(v.shape != (k,) for v in vectors.values()) or (covariance is not None and covariance.shape != (k, k)):
+        raise ValueError(f"expected a mix of {k} classes")
+    return ClassMix(
+        **vectors,
+        level=float(data["level"]),
+        p_value=float(data["p_value"]),
+        changed=bool(data["changed"]),
+        covariance=covariance,
+    )
 
 
 def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | None) -> Interval:
@@ -371,7 +480,8 @@ def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | No
         value = check_number(pi, "pi", 0.0, 1.0, closed="right") if certain is None else certain
         return Interval(value, value, value, 0.95)
     if source == "unlabeled":
-        return estimate_share(known, mixed, 0.95)
+        rows = model.calibration_
+        return estimate_share(known, mixed, 0.95, rows.codes, mix_for(model, "traffic"))
     low, high = model.scorer_.ratio.ood_prior_interval(0.95)
     return Interval(float(model.calibration_.ood_prior), float(low), float(high), 0.95)
 

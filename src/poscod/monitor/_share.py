@@ -1,28 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The OOD share of a window, from what was accepted and from the likelihood ratio.
+"""The OOD share of a window, whatever its class mix, from what was rejected and from the likelihood ratio.
 
-Convention: p are cell shares of ID rows, u those of a second sample with OOD share pi_0, and a window with OOD share pi has shares
-``(1 - eta) p + eta u`` with ``eta = pi / pi_0``: FPR is not needed to find eta, and the error of pi_0 only scales it. An interval
-holds every pi that a test at level 1 - level does not reject, with the noise of the window, of p and of u in the test;
-so it is honest where TPR and FPR are close, where it grows to [0, 1].
+Convention: a function of cells with mean 0 in every class says the OOD share alone: with D its mean in a window and U its mean in the second sample, whose OOD share is pi_0,
+``pi = pi_0 D / U``. Neither FPR nor the class mix is needed, and the error of pi_0 only scales the answer. An interval holds every pi that a test at level
+1 - level does not reject, with the noise of the window, of the ID rows of each class and of the second sample in the test; so it is honest where D says little, where it grows to [0, 1].
 
 References
 ----------
 .. [1] E. C. Fieller, "Some Problems in Interval Estimation", JRSS B 16(2), 1954.
-.. [2] E. L. Korn, B. I. Graubard, "Confidence Intervals for Proportions with Small Expected Number of Positive Counts Estimated from
-   Survey Data", Survey Methodology 24(2), 1998.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainc, ndtri
+from scipy.special import ndtri
 
 from poscod._validation import Floats
 from poscod.metrics import Interval
+from poscod.monitor._laws import Laws
 from poscod.monitor._partitions import Counts
 
 _GRID = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 240)])
@@ -49,68 +46,31 @@ class Shares(NamedTuple):
         return [Interval(pi, low, high, level) for pi, low, high in np.transpose(self).tolist()]
 
 
-def adjusted_count(
-    accepted: Any, n: Any, known: tuple[int, int], mixed: tuple[int, float], prior: Interval, level: float
-) -> Shares:
-    """Estimate the OOD share of windows from how many rows they accept.
+class _Moments(NamedTuple):
+    """The first three moments of a function in each class (last row: in the second sample), and rows behind them."""
 
-    Parameters
-    ----------
-    accepted, n : array-like of shape (W,)
-        Accepted rows and all rows of each window.
-    known, mixed : pair of int
-        Accepted rows and all rows among ID rows and in the second sample.
-    prior : Interval
-        OOD share of the second sample; 1 for clean OOD rows.
-    level : float in (0, 1)
+    raw: Floats
+    n: Floats
 
-    Returns
-    -------
-    shares : Shares
-
-    Notes
-    -----
-    ``a = (1 - eta) T + eta A`` gives ``eta = (T - a) / (T - A)``; T, A and a are the shares accepted of ID rows, of the second
-    sample and of the window. The test of a given eta: the window's count is binomial with a share that varies, with mean ``(1 - eta) T +
-    eta A`` and the variance ``(1 - eta)^2 T (1 - T) / m + eta^2 A (1 - A) / n`` from the two samples; each tail gets half of the
-    error (Korn and Graubard's way). Without a second sample FPR = 0 is assumed for estimate and lower end, and the upper end is 1.
-
-    Examples
-    --------
-    >>> clean = Interval(1.0, 1.0, 1.0, 0.95)
-    >>> share = adjusted_count([905], [1000], (1900, 2000), (20, 400), clean, 0.95)
-    >>> share.estimate.round(3), share.low.round(3), share.high.round(3)
-    (array([0.05]), array([0.028]), array([0.074]))
-    """
-    k, size = np.asarray(accepted, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    blind = mixed[1] == 0 or prior.estimate == 0.0
-    if blind:
-        mixed, prior = (0, math.inf), Interval(1.0, 1.0, 1.0, level)
-    t, a, pi_0 = known[0] / known[1], mixed[0] / mixed[1], prior.estimate
-    var_t, var_a = _variance(t, known[1]), _variance(a, mixed[1])
-    tail = (1.0 - level) / 2.0
-
-    def tails(pi: Floats) -> tuple[Floats, Floats]:
-        eta = pi / pi_0
-        mean = np.clip((1.0 - eta) * t + eta * a, 1e-9, 1.0 - 1e-9)
-        return _tails(k, size, mean, (1.0 - eta) ** 2 * var_t + eta**2 * var_a)
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        estimate = np.clip((t - k / size) / (t - a) * pi_0, 0.0, 1.0) if t > a else np.full(k.shape, np.nan)
-    low = _bisect(lambda pi: tails(pi)[0] < tail, k.shape)
-    high = 1.0 - _bisect(lambda pi: tails(1.0 - pi)[1] < tail, k.shape)
-    return _finish(estimate, low, np.ones(k.shape) if blind else high, size, prior)
+    def cumulants(self) -> tuple[Floats, Floats]:
+        """Return the second and third cumulant of the mean of each sample."""
+        first, second, third = self.raw.T
+        return (second - first**2) / self.n, (third - 3.0 * first * second + 2.0 * first**3) / self.n**2
 
 
-def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interval, level: float) -> Shares:
-    """Estimate the OOD share of windows by maximum likelihood on cells.
+def ood_share(counts: Counts, laws: Laws, f: Floats, mixes: Floats, prior: Interval, level: float) -> Shares:
+    """Estimate the OOD share of windows from the mean of a function that is large on OOD inputs.
 
     Parameters
     ----------
     counts : ndarray of shape (W, B)
         Rows of each window in each cell.
-    known, mixed : ndarray of shape (B,)
-        ID rows and rows of the second sample in each cell.
+    laws : Laws
+        Of these cells; without a second sample every share is a lower bound.
+    f : ndarray of shape (B,)
+        The function; it is made neutral to the class mix.
+    mixes : ndarray of shape (W, K)
+        About the class mix of each window: only variances depend on it.
     prior : Interval
         OOD share of the second sample.
     level : float in (0, 1)
@@ -121,41 +81,31 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
 
     Notes
     -----
-    With q the OOD shares of cells (from u at pi_0, see `ood_shares`), the log-likelihood ``sum_b c_b log((1 - pi) p_b + pi q_b)`` is
-    concave in pi. Its derivative is the mean over the window of ``h_b = (q_b - p_b) / ((1 - pi) p_b + pi q_b)``, less its
-    expectation. The estimate is its root; the interval is the score test's: it holds every pi with ``|mean_W(h) - (1 - eta)
-    mean_p(h) - eta mean_u(h)| <= z sqrt(V_pi(h) / N + (1 - eta)^2 V_p(h) / m + eta^2 V_u(h) / n)`` (Fieller [1]_), V the
-    variance of h under the window's law at pi, under p and under u, and z moved by skewness (the first term of Cornish and
-    Fisher). The variance is that of the tested pi, so the interval is right at pi = 0, too. Below pi = 0.05 the weights h
-    are those of 0.05: at 0 they are unbounded, and a single row would decide.
-
-    References
-    ----------
-    .. [1] E. C. Fieller, "Some Problems in Interval Estimation", JRSS B 16(2), 1954.
-
-    Examples
-    --------
-    >>> clean = Interval(1.0, 1.0, 1.0, 0.95)
-    >>> share = likelihood_share(np.array([[700, 200, 100]]), np.array([800, 180, 20]), np.array([20, 50, 230]), clean, 0.95)
-    >>> share.estimate.round(3), share.low.round(3), share.high.round(3)
-    (array([0.11]), array([0.084]), array([0.141]))
+    The interval is the score test's: it holds every pi with ``|D - (1 - pi) q m - pi m_O| <= z sqrt(V_pi / N + sum_k a_k^2 V_k / n_k + eta^2 V_u / n_u)`` (Fieller [1]_),
+    m the class means (0 but for rounding), ``m_O = (U - (1 - pi_0) q0 m) / pi_0``, ``eta = pi / pi_0``, ``a = (1 - pi) q - eta (1 - pi_0) q0``, V_pi the variance under the window's law at pi, and z
+    moved by skewness (the first term of Cornish and Fisher). The variance is that of the tested pi, so the interval is right at pi = 0, too.
     """
-    size = counts.sum(axis=1).astype(np.float64)
-    p, u, q = *(smooth(c) for c in (known, mixed)), ood_shares(known, mixed, prior.estimate)
-    pi, eta = _GRID, _GRID / prior.estimate
-    law = (1.0 - pi)[:, None] * p + pi[:, None] * q
-    at = np.maximum(pi, _WEIGHTS_FROM)[:, None]
-    h = (q - p) / ((1.0 - at) * p + at * q)
-    known_mean, mixed_mean = h @ known / known.sum(), h @ mixed / mixed.sum()
-    base = (1.0 - eta) * known_mean + eta * mixed_mean
-    # Second and third cumulant of the difference, as functions of 1/N: those of the window's mean, and those of the samples.
-    parts = [(law, 1.0, 1.0), (p, eta - 1.0, known.sum()), (u, -eta, mixed.sum())]
-    (v_window, k_window), *others = (_cumulants(shares, h, factor, rows) for shares, factor, rows in parts)
-    v_fixed, k_fixed = (sum(part[i] for part in others) for i in (0, 1))
+    blind = not laws.n_mixed or prior.estimate <= 0.0
+    phi, size = laws.neutral(f), counts.sum(axis=1).astype(np.float64)
+    pi_0 = 1.0 if blind else prior.estimate
+    moments, ood = _moments(laws, phi, pi_0, blind)
+    variance, third = moments.cumulants()
+    if not blind and ood[0] <= 0.0:
+        nothing = np.full(len(size), np.nan)
+        return _finish(nothing, nothing, nothing, size, prior)
+    pi, eta = _GRID, _GRID / pi_0
+    # The law of the window at every pi: moments of phi, windows by grid.
+    known = mixes @ moments.raw[:-1]
+    first, second, cube = (np.outer(known[:, i], 1.0 - pi) + ood[i] * pi for i in range(3))
+    own = eta * (1.0 - pi_0)
+    v_fixed = eta**2 * variance[-1] + _power(mixes, laws.mix, 1.0 - pi, own, variance[:-1], 2)
+    k_fixed = -(eta**3) * third[-1] - _power(mixes, laws.mix, 1.0 - pi, own, third[:-1], 3)
     with np.errstate(invalid="ignore", divide="ignore"):
-        variance = v_window / size[:, None] + v_fixed
-        z = (counts @ h.T / size[:, None] - base) / np.sqrt(variance)
-        skew = (k_window / size[:, None] ** 2 + k_fixed) / variance**1.5
+        n = size[:, None]
+        spread = (second - first**2) / n + v_fixed
+        z = (counts @ phi / size)[:, None] - first
+        z = z / np.sqrt(spread)
+        skew = ((cube - 3.0 * first * second + 2.0 * first**3) / n**2 + k_fixed) / spread**1.5
     bound = float(ndtri(0.5 + level / 2.0))
     # First term of Cornish and Fisher; a larger skewness than this is beyond its reach.
     shift = np.clip(skew, -2.0, 2.0) * (bound**2 - 1.0) / 6.0
@@ -163,73 +113,71 @@ def likelihood_share(counts: Counts, known: Counts, mixed: Counts, prior: Interv
     estimate = _crossing(np.minimum.accumulate(z, axis=1), 0.0)
     low = np.minimum(_crossing(np.minimum.accumulate(z - shift, axis=1), bound), estimate)
     high = np.maximum(_crossing(np.maximum.accumulate((z - shift)[:, ::-1], axis=1)[:, ::-1], -bound), estimate)
-    return _finish(estimate, low, high, size, prior)
+    return _finish(estimate, low, np.ones(len(size)) if blind else high, size, prior)
 
 
-def smooth(counts: Counts) -> Floats:
+def direction(laws: Laws, n_bins: int, pi: float) -> Floats:
+    """Return the weights of cells that tell pi from a little more pi best: those of the likelihood on bins of log g; bounded."""
+    k = laws.n_answers + 1
+    # Accepted and rejected rows of a bin count alike, and so do all answers.
+    place = np.arange(len(laws.u)) // k % n_bins
+    known, mixed = (np.bincount(place, part, n_bins).astype(np.float64) for part in (laws.mix @ laws.p, laws.u))
+    p, u = smooth(known, laws.n.sum()), smooth(mixed, laws.n_mixed)
+    q = ood_shares(p, u, laws.prior, laws.n_mixed)
+    pi = min(max(pi, _WEIGHTS_FROM), 0.5)
+    return np.asarray(((q - p) / ((1.0 - pi) * p + pi * q))[place])
+
+
+def smooth(shares: Floats, rows: float) -> Floats:
     """Return cell shares with half a row added to each cell, so that none is zero."""
-    return np.asarray((counts + 0.5) / (counts.sum() + 0.5 * len(counts)))
+    return np.asarray((shares * rows + 0.5) / (rows + 0.5 * len(shares)))
 
 
-def ood_shares(known: Counts, mixed: Counts, prior: float) -> Floats:
-    """Return the OOD shares of cells from a mixture with known OOD share.
+def ood_shares(p: Floats, u: Floats, prior: float, rows: float) -> Floats:
+    """Return the OOD shares of cells from those of ID rows and of a mixture with known OOD share.
 
     Examples
     --------
-    >>> ood_shares(np.array([900, 100]), np.array([740, 260]), 0.2).round(2)
+    >>> ood_shares(np.array([0.9, 0.1]), np.array([0.74, 0.26]), 0.2, 1000).round(2)
     array([0.1, 0.9])
     """
-    p, u = smooth(known), smooth(mixed)
     q = u
     if prior < 1.0:
         for _ in range(_EM_STEPS):
             part = u * prior * q / ((1.0 - prior) * p + prior * q)
             q = part / part.sum()
         # A share that EM drives to zero is not known to be zero.
-        q = np.maximum(q, 0.5 / (prior * mixed.sum() + 1.0))
+        q = np.maximum(q, 0.5 / (prior * rows + 1.0))
         q = q / q.sum()
     return q
 
 
-def _cumulants(shares: Floats, h: Floats, factor: Any, rows: Any) -> tuple[Floats, Floats]:
-    """Return the second and third cumulant of factor times a mean of h over rows."""
-    centred = h - (shares * h).sum(axis=-1, keepdims=True)
-    return (
-        factor**2 * (shares * centred**2).sum(axis=-1) / rows,
-        factor**3 * (shares * centred**3).sum(axis=-1) / rows**2,
-    )
+def _moments(laws: Laws, phi: Floats, pi_0: float, blind: bool) -> tuple[_Moments, Floats]:
+    """Return the moments of phi in each sample, and on OOD inputs."""
+    powers = np.stack([phi, phi**2, phi**3], axis=1)
+    # The mean is that of the rows themselves; around it, what was not seen is not impossible.
+    mean, (first, second, third) = laws.p @ phi, (laws.smooth @ powers).T
+    spread, tilt = second - first**2, third - 3.0 * first * second + 2.0 * first**3
+    known = np.stack([mean, spread + mean**2, tilt + 3.0 * mean * spread + mean**3], axis=1)
+    if blind:
+        # Any OOD inputs at all: those that say most. So the share is bounded from below.
+        ood = np.float64(phi.max()) ** np.arange(1, 4)
+        return _Moments(np.vstack([known, ood]), np.append(laws.n, np.inf)), ood
+    mixed = laws.u @ powers
+    ood = (mixed - (1.0 - pi_0) * (laws.mix @ laws.p @ powers)) / pi_0
+    # Moments of a difference of laws need not be those of a law.
+    ood[1] = max(ood[1], ood[0] ** 2)
+    return _Moments(np.vstack([known, mixed]), np.append(laws.n, laws.n_mixed)), ood
 
 
-def _variance(rate: float, rows: float) -> float:
-    """Return the variance of a share; half a row on either side, because a share of exactly 0 or 1 is not known exactly."""
-    inside = min(max(rate, 0.5 / rows), 1.0 - 0.5 / rows)
-    return inside * (1.0 - inside) / rows
-
-
-def _tails(k: Floats, n: Floats, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Return P(X <= k) and P(X >= k) for a count whose share has a mean and a variance of its own.
-
-    Notes
-    -----
-    Its variance is that of a binomial count times an effect; k and n are divided by it (Korn and Graubard [2]_), and the beta integral
-    that gives the binomial tails takes the quotients. Without variance of the share the tails are exact.
-    """
-    effect = 1.0 + np.maximum(n - 1.0, 0.0) * variance / (mean * (1.0 - mean))
-    k, rest = k / effect, (n - k) / effect
-    below = np.where(rest > 0.0, betainc(np.maximum(rest, 1e-300), k + 1.0, 1.0 - mean), 1.0)
-    above = np.where(k > 0.0, betainc(np.maximum(k, 1e-300), rest + 1.0, mean), 1.0)
-    return below, above
-
-
-def _bisect(reject: Any, shape: tuple[int, ...]) -> Floats:
-    """Return the smallest pi in [0, 1] that is not rejected; 1 where all are."""
-    low, high = np.zeros(shape), np.ones(shape)
-    start = ~reject(low)
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        out = reject(middle)
-        low, high = np.where(out, middle, low), np.where(out, high, middle)
-    return np.where(start, 0.0, high)
+def _power(q: Floats, own: Floats, a: Floats, b: Floats, weight: Floats, power: int) -> Floats:
+    """Return ``sum_k weight_k (a q_k - b own_k)^power`` for every window and every value of a and b."""
+    terms = []
+    for i in range(power + 1):
+        sign = 1.0 if i % 2 == 0 else -1.0
+        times = 1.0 if i in (0, power) else float(power)
+        terms.append(sign * times * np.outer(q ** (power - i) * own**i @ weight, a ** (power - i) * b**i))
+    return np.asarray(sum(terms))
 
 
 def _crossing(z: Floats, bound: float) -> Floats:
@@ -239,7 +187,9 @@ def _crossing(z: Floats, bound: float) -> Floats:
 
 def _finish(estimate: Floats, low: Floats, high: Floats, size: Floats, prior: Interval) -> Shares:
     """Add the error of pi_0 (distances to the ends add in squares) and empty the windows that say nothing."""
-    if prior.low < prior.high:
+    if prior.estimate <= 0.0:  # nothing is known of OOD rows: shares are bounds from below
+        high = np.ones(len(high))
+    elif prior.low < prior.high:
         rate = estimate / prior.estimate
         low = estimate - np.hypot(estimate - low, rate * (prior.estimate - prior.low))
         high = estimate + np.hypot(high - estimate, rate * (prior.high - prior.estimate))

@@ -80,7 +80,7 @@ class RiskCurveDisplay(Display):
         for name in RULES if sample.has_ratio else ("poscod", "risk"):
             for target in targets.tolist():
                 try:
-                    rule = rule_at(name, sample.calibration, sample.rule.problem, target, sample.delta)
+                    rule = rule_at(name, sample, target)
                 except InfeasibleProblemError:
                     continue
                 if rule is not None:

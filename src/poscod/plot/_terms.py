@@ -34,7 +34,7 @@ class ScoreDistributionDisplay(Display):
     left, right : array-like of shape (n,)
         Edges of each bin.
     share : array-like of shape (n,)
-        Share of the group's rows in the bin.
+        Share of the group's rows in the bin; of ID rows in the class mix that rates are for.
 
     Examples
     --------
@@ -72,7 +72,8 @@ class ScoreDistributionDisplay(Display):
             edges = np.linspace(*ends, n_bins + 1)
             for name, decisions in groups.items():
                 inside = np.clip(getattr(decisions, score), *ends)
-                shares = np.histogram(inside, edges)[0] / max(len(decisions), 1)
+                weight = sample.weight_id if name == "id" else None  # their mean is one
+                shares = np.histogram(inside, edges, weights=weight)[0] / max(len(decisions), 1)
                 rows += [(score, name, *bin_) for bin_ in zip(edges[:-1], edges[1:], shares, strict=True)]
         return cls(*(np.array(column) for column in zip(*rows, strict=True)))
 
@@ -128,7 +129,8 @@ class ReliabilityDisplay(Display):
         -------
         display : ReliabilityDisplay
         """
-        result = reliability(sample.known.risk, sample.loss, n_bins=n_bins, level=sample.level)
+        weight = sample.weight_id
+        result = reliability(sample.known.risk, sample.loss, sample_weight=weight, n_bins=n_bins, level=sample.level)
         return cls(result.predicted, result.observed, result.low, result.high, result.n)
 
     def _draw(self, ax: Any, **options: Any) -> None:

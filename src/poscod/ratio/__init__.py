@@ -8,23 +8,35 @@ ID rows must be rows the classifier was not trained on.
 from poscod.ratio._baselines import NNPU, WOODS
 from poscod.ratio._corrected_sigmoid import CorrectedSigmoid
 from poscod.ratio._design import Design, Moments, Scaler, fit_scaler, moments, scaler_of
-from poscod.ratio._diagnose import FINDINGS, Diagnosis, class_mix, diagnose, format_diagnosis
+from poscod.ratio._diagnose import FINDINGS, Diagnosis, diagnose, format_diagnosis
 from poscod.ratio._em import EMRatio
-from poscod.ratio._evidence import NEIGHBOURS, TINY, Bank
+from poscod.ratio._evidence import FARTHEST, RESOLVED, TINY, Landmarks
+from poscod.ratio._first_edition import FirstBank
 from poscod.ratio._fixed import FixedLinear
 from poscod.ratio._likelihood import Fit, loss_sums
 from poscod.ratio._linear import FOLDED_MEAN, Joint, LinearRatio, information
 from poscod.ratio._prior import PRIORS, Acceptance, acceptance, estimate_prior, prior_interval, rows_to_notice
+from poscod.ratio._quick import quick_ratio
 from poscod.ratio._ratio import (
     LOG_LIMIT,
-    ClassPriorShiftWarning,
     NoOODEvidenceWarning,
     Ratio,
     SeenByClassifierWarning,
     UndeterminedPriorWarning,
+    cross_fit,
 )
 from poscod.ratio._representation import CLIP, Representation
-from poscod.ratio._rows import as_rows, check_like, columns_of, row_hash
+from poscod.ratio._rows import (
+    as_rows,
+    check_like,
+    columns_of,
+    content_folds,
+    mixed,
+    number_copies,
+    observations,
+    odd_factors,
+    row_hash,
+)
 from poscod.ratio._standard_sigmoid import StandardSigmoid
 from poscod.ratio._strong_recipe import StrongRatio
 
@@ -32,7 +44,6 @@ __all__ = [
     "NNPU",
     "PRIORS",
     "WOODS",
-    "ClassPriorShiftWarning",
     "CorrectedSigmoid",
     "EMRatio",
     "FixedLinear",

@@ -22,17 +22,18 @@ from scipy.stats import norm
 
 from poscod._validation import Floats, check_choice, check_number
 from poscod.exceptions import warn_caller
-from poscod.ratio._likelihood import maximise, penalised
+from poscod.ratio._likelihood import STARTS, maximise, penalised
 from poscod.ratio._linear import (
+    Chosen,
     Joint,
+    choose_l2,
     linear_data,
     prior_standard_error,
-    select_l2,
     to_ratio,
     wald_interval,
 )
-from poscod.ratio._ratio import Ratio, UndeterminedPriorWarning
-from poscod.ratio._rows import Rows, check_foldable, columns_of
+from poscod.ratio._ratio import Folds, Ratio, UndeterminedPriorWarning
+from poscod.ratio._rows import Rows, check_foldable, columns_of, row_hash
 from poscod.ratio._strong_recipe import fit_strong
 
 RECIPES: dict[str, str] = {
@@ -57,7 +58,8 @@ class CorrectedSigmoid(Ratio):
         recalibrates, and falls back to an ID-only rule where the mixture shows no OOD rows.
     l2 : float, "cv" or None, default=None
         Penalty ``0.5 * l2 * |theta|^2`` beside the mean log-loss, for standardised columns, of the paper's recipe: None is no
-        penalty, "cv" chooses by held-out likelihood. The strong recipe always chooses its penalties so.
+        penalty, "cv" chooses by held-out likelihood, on at most 20,000 rows of each side and with ``l2 * rows`` kept for all of
+        them. The strong recipe always chooses its penalties so.
     ood_prior : float in (0, 1] or None, default=None
         Known share of OOD rows in the mixture; None estimates it.
     prior : {"mean", "bbe", "lcb_grid", "scott"}, default="mean"
@@ -120,28 +122,62 @@ class CorrectedSigmoid(Ratio):
         if self.gate_level is not None:
             check_number(self.gate_level, "gate_level", 0.0, 1.0, closed="neither")
 
-    def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
-        if self.recipe == "paper":
-            data = linear_data(rows_id, rows_u, weight_id, weight_u)
-            l2: Any = 0.0 if self.l2 is None else self.l2
-            if l2 == "cv":
-                l2 = select_l2(data, data.folds(self.n_folds, self.random_state), self.ood_prior)
-            self.fit_joint(data.joint, l2, columns_of(rows_id))
-        else:
-            self._fit_strong(rows_id, rows_u, weight_id, weight_u)
-        self.a_ = float(weight_u.sum() / weight_id.sum() * (1.0 - self.ood_prior_))
+    @property
+    def cross_fits(self) -> bool:
+        """Whether one fit with given folds scores every row out of sample."""
+        return self.recipe == "strong"
 
-    def fit_joint(self, data: Joint, l2: float, columns: dict[str, int]) -> CorrectedSigmoid:
+    def _fit(
+        self,
+        rows_id: Rows,
+        rows_u: Rows,
+        weight_id: Floats,
+        weight_u: Floats,
+        folds: Folds | None = None,
+    ) -> tuple[Floats, Floats] | None:
+        own = None
+        if self.recipe == "paper":
+            chosen = self.penalty(
+                (len(rows_id), len(rows_u)),
+                lambda side: row_hash((rows_id, rows_u)[side].features, self.random_state),
+                lambda at: ((rows_id[at[0]], rows_u[at[1]]), (weight_id[at[0]], weight_u[at[1]])),
+            )
+            self.fit_joint(linear_data(rows_id, rows_u, weight_id, weight_u).joint, chosen, columns_of(rows_id))
+        else:
+            own = self._fit_strong(rows_id, rows_u, weight_id, weight_u, folds)
+        self.a_ = float(weight_u.sum() / weight_id.sum() * (1.0 - self.ood_prior_))
+        return own
+
+    def penalty(self, lengths: tuple[int, int], hashes: Any, bring: Any) -> Chosen:
+        """Return the penalty of the paper's recipe, given or chosen on some rows wherever they are; see `poscod.ratio._linear.choose_l2`."""
+        self._check_parameters()
+        if self.l2 != "cv":
+            return Chosen(0.0 if self.l2 is None else float(self.l2))
+        return choose_l2(lengths, hashes, bring, pi=self.ood_prior, n_folds=self.n_folds, seed=self.random_state)
+
+    def fit_joint(self, data: Joint, chosen: Chosen, columns: dict[str, int]) -> CorrectedSigmoid:
         """Fit the paper's joint likelihood on sums over rows, wherever they are, with a given penalty; see `columns_of`."""
         self._check_parameters()
-        penalty = np.full(len(data.scaler.mean), float(l2))
+        penalty = np.full(len(data.scaler.mean), float(chosen.l2))
+        start = chosen.start(data)
+        # From the edge of the priors nothing leads back: there a part of the rows says nothing about where to start.
+        warm = start if start is not None and (self.ood_prior is not None or EDGE < start.pi < 1.0 - EDGE) else None
+        starts = STARTS if warm is None else (warm.pi,)
 
         def evaluate(params: Floats) -> tuple[float, Floats]:
             return penalised(data.loss(params, self.ood_prior), params, penalty)
 
-        fit = maximise(evaluate, len(penalty), data.log_odds_u, pi=self.ood_prior, max_iter=self.max_iter)
+        fit = maximise(
+            evaluate,
+            len(penalty),
+            data.log_odds_u,
+            pi=self.ood_prior,
+            starts=starts,
+            warm=warm,
+            max_iter=self.max_iter,
+        )
         error = np.inf if self.ood_prior is not None else prior_standard_error(data.information(fit), data.size)
-        self.l2_, self.ood_prior_, self._prior_se = float(l2), fit.pi, error
+        self.l2_, self.ood_prior_, self._prior_se = float(chosen.l2), fit.pi, error
         self.a_ = float(np.exp(data.log_odds_u) * (1.0 - fit.pi))
         self.model_ = to_ratio(fit, data.scaler, data.log_odds_u)
         self.gate_open_, self.gate_p_value_, self.candidates_ = True, 0.0, {"paper": 1.0}
@@ -156,21 +192,31 @@ class CorrectedSigmoid(Ratio):
             )
         return self
 
-    def _fit_strong(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
-        check_foldable(rows_id, rows_u, self.n_folds, "add rows, or use {recipe}='paper'.")
+    def _fit_strong(
+        self,
+        rows_id: Rows,
+        rows_u: Rows,
+        weight_id: Floats,
+        weight_u: Floats,
+        folds: Folds | None,
+    ) -> tuple[Floats, Floats]:
+        n_folds = self.n_folds if folds is None else int(folds[0].max()) + 1
+        check_foldable(rows_id, rows_u, n_folds, "add rows, or use {recipe}='paper'.")
         fit = fit_strong(
             (rows_id, rows_u),
             (weight_id, weight_u),
             prior=self.prior,
             pi=self.ood_prior,
-            n_folds=self.n_folds,
+            n_folds=n_folds,
             gate_level=self.gate_level if self.ood_prior is None else None,
             seed=self.random_state,
+            folds=folds,
         )
         self.model_ = fit.ratio
         self.ood_prior_ = fit.pi
         self.gate_open_, self.gate_p_value_ = fit.pi > 0.0, fit.p_value
         self.acceptance_, self.candidates_ = fit.acceptance, fit.weights
+        return fit.own
 
     def _interval(self, level: float) -> tuple[float, float]:
         if self.ood_prior is not None:

@@ -7,21 +7,19 @@ ratio E_U[1 / rho] = 1 and E_ID[g] = 1, and in every bin of rho the share of unl
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from scipy.special import expit, logit
-from scipy.stats import binomtest, chi2_contingency, norm
+from scipy.stats import binomtest, norm
 
-from poscod._validation import Floats, check_count, check_number
+from poscod._validation import Floats, check_count, check_number, check_weight
 from poscod.exceptions import InvalidInputError, warn_caller
-from poscod.metrics import binomial_interval
-from poscod.ratio._ratio import ClassPriorShiftWarning, Ratio, SeenByClassifierWarning
+from poscod.metrics import binomial_interval, share_interval
+from poscod.ratio._ratio import Ratio, SeenByClassifierWarning
 from poscod.ratio._rows import Rows, as_rows, columns_of
 from poscod.scores import one_minus_msp
 
-# A class mix that differs by more than this (total variation, confident half) is a shift and not a flicker.
-SHIFT = 0.05
 P_LIMIT = 1e-3
 
 
@@ -34,7 +32,6 @@ FINDINGS = {
     "traffic is another mixture than that seen at fit.",
     "few_ood_rows": "By the share seen at fit, fewer than 30 unknown inputs are expected in this traffic: estimates about them are rough.",
     "seen_by_classifier": "The labeled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
-    "class_prior_shift": "The mix of classes differs between labeled rows and traffic: part of the OOD share may be that.",
 }
 """What each check of `diagnose` means when it fails, in a sentence for people."""
 
@@ -66,11 +63,18 @@ class Diagnosis(TypedDict):
     expected_ood: float
     effective_ood: float
     flips: float
-    class_shift: float | None
     findings: list[str]
 
 
-def diagnose(ratio: Ratio, X_id: Any, X_unlabeled: Any, *, n_bins: int = 10, level: float = 0.95) -> Diagnosis:
+def diagnose(
+    ratio: Ratio,
+    X_id: Any,
+    X_unlabeled: Any,
+    *,
+    sample_weight_id: Any = None,
+    n_bins: int = 10,
+    level: float = 0.95,
+) -> Diagnosis:
     """Check a fitted ratio on held-out ID and unlabeled rows.
 
     Parameters
@@ -79,6 +83,8 @@ def diagnose(ratio: Ratio, X_id: Any, X_unlabeled: Any, *, n_bins: int = 10, lev
         Fitted estimator with an OOD prior in [0, 1].
     X_id, X_unlabeled : array-like or Activations
         Rows not used to fit the ratio; ID rows with labels allow one more check.
+    sample_weight_id : array-like of shape (n,), default=None
+        Weights of the ID rows, such as those with which they have the class mix that the ratio was fitted for.
     n_bins : int, default=10
         Bins of the reliability table.
     level : float in (0, 1), default=0.95
@@ -96,8 +102,6 @@ def diagnose(ratio: Ratio, X_id: Any, X_unlabeled: Any, *, n_bins: int = 10, lev
     -----
     SeenByClassifierWarning
         Labeled ID rows are predicted far better than the network's own confidence on the traffic allows.
-    ClassPriorShiftWarning
-        The mix of predicted classes differs between ID rows and traffic where both are confidently ID.
 
     Examples
     --------
@@ -118,23 +122,27 @@ def diagnose(ratio: Ratio, X_id: Any, X_unlabeled: Any, *, n_bins: int = 10, lev
     if not 0.0 <= pi <= 1.0:
         raise InvalidInputError(f"ratio must estimate an OOD prior, got {type(ratio).__name__} with ood_prior_ = {pi}.")
     rho_id, rho_u = _log_rho(log_id, pi), _log_rho(log_u, pi)
+    weight = check_weight(sample_weight_id, "sample_weight_id", len(rho_id), like="X_id")
+    # Weights say what the ID rows stand for, not how many they are.
+    own = np.ones(len(rho_id)) if weight is None else weight * (len(weight) / weight.sum())
     odds = float(np.log(len(rho_u) / len(rho_id)))
     p = expit(np.r_[rho_id, rho_u] + odds)
     z = np.repeat([False, True], [len(rho_id), len(rho_u)])
+    mass = np.r_[own, np.ones(len(rho_u))]
     share = float(z.mean())
     posterior = expit(log_u + logit(pi)) if 0.0 < pi < 1.0 else np.full(len(log_u), pi)
     inverse = _mean(np.exp(-rho_u))
     with np.errstate(over="ignore", invalid="ignore"):
-        mean_g = _mean(np.exp(np.minimum(log_id, 300.0)))
+        mean_g = _mean(np.exp(np.minimum(log_id, 300.0)), own)
     interval = ratio.ood_prior_interval(level)
-    bins = _reliability(p, z, n_bins, level)
+    bins = _reliability(p, z, None if weight is None else mass, n_bins, level)
     found: Diagnosis = {
         "n_id": len(rho_id),
         "n_unlabeled": len(rho_u),
         "ood_prior": pi,
         "ood_prior_interval": interval,
         "ood_prior_lower_bound": ratio.ood_prior_lower_bound(level),
-        "log_loss": -float(np.mean(np.log(np.where(z, p, 1.0 - p).clip(1e-300)))),
+        "log_loss": -float(np.average(np.log(np.where(z, p, 1.0 - p).clip(1e-300)), weights=mass)),
         "log_loss_constant": -float(share * np.log(share) + (1.0 - share) * np.log(1.0 - share)),
         "mean_inverse_rho": inverse,
         "mean_ratio_id": mean_g,
@@ -142,7 +150,6 @@ def diagnose(ratio: Ratio, X_id: Any, X_unlabeled: Any, *, n_bins: int = 10, lev
         "expected_ood": float(posterior.sum()),
         "effective_ood": float(posterior.sum() ** 2 / max(float(np.sum(posterior**2)), 1e-300)),
         "flips": _flips(log_u, pi, interval),
-        "class_shift": None,
         "findings": [],
     }
     z_limit = float(norm.ppf(0.5 + 0.5 * level))
@@ -205,11 +212,15 @@ def _log_rho(log_g: Floats, pi: float) -> Floats:
     return np.asarray(np.logaddexp(np.log1p(-pi), np.log(pi) + log_g))
 
 
-def _mean(values: Floats) -> tuple[float, float]:
-    return float(values.mean()), float(values.std() / np.sqrt(len(values)))
+def _mean(values: Floats, weight: Floats | None = None) -> tuple[float, float]:
+    """Return a mean and its standard error."""
+    if weight is None or (weight == 1.0).all():
+        return float(values.mean()), float(values.std() / np.sqrt(len(values)))
+    mean = float(np.average(values, weights=weight))
+    return mean, float(np.sqrt(np.sum((weight * (values - mean)) ** 2)) / weight.sum())
 
 
-def _reliability(p: Floats, z: Any, n_bins: int, level: float) -> list[Bin]:
+def _reliability(p: Floats, z: Any, mass: Floats | None, n_bins: int, level: float) -> list[Bin]:
     """Return bins of about equal size in p(z = U | x) with exact intervals of the observed share; equal rows share a bin."""
     order = np.argsort(p, kind="stable")
     ends = np.cumsum([len(part) for part in np.array_split(order, n_bins)])
@@ -217,12 +228,18 @@ def _reliability(p: Floats, z: Any, n_bins: int, level: float) -> list[Bin]:
     bins: list[Bin] = []
     for part in np.split(order, cuts[:-1]):
         k = int(z[part].sum())
-        limits = binomial_interval(k, len(part), level=level)
+        limits, predicted = binomial_interval(k, len(part), level=level), float(p[part].mean())
+        if mass is not None:
+            own = mass[part]
+            total = float(own.sum())
+            # Rows of unequal weight say as much as fewer equal ones.
+            limits = share_interval(float(own[z[part]].sum()) / total, total**2 / float(own @ own), level=level)
+            predicted = float(np.average(p[part], weights=own))
         bins.append(
             {
                 "n_id": len(part) - k,
                 "n_unlabeled": k,
-                "predicted": float(p[part].mean()),
+                "predicted": predicted,
                 "observed": limits.estimate,
                 "low": limits.low,
                 "high": limits.high,
@@ -244,7 +261,7 @@ def _flips(log_g: Floats, pi: float, interval: tuple[float, float]) -> float:
 
 
 def _check_network(rows_id: Rows, rows_u: Rows, posterior: Floats, found: Diagnosis) -> None:
-    """Look for training rows among the ID rows and for a shift of the class mix."""
+    """Look for training rows among the ID rows."""
     logits_id, logits_u = np.asarray(rows_id.logits), np.asarray(rows_u.logits)
     if rows_id.labels is not None and (rows_id.labels >= 0).all():
         n, wrong = len(rows_id), int(np.sum(logits_id.argmax(axis=1) != rows_id.labels))
@@ -260,60 +277,3 @@ def _check_network(rows_id: Rows, rows_u: Rows, posterior: Floats, found: Diagno
                     expected=expected * n,
                 )
             )
-    mix = class_mix(logits_id, logits_u)
-    found["class_shift"] = None if mix is None else mix.shift
-    if mix is not None and mix.differs:
-        found["findings"].append("class_prior_shift")
-        warn_caller(
-            ClassPriorShiftWarning(
-                "The mix of confidently predicted classes differs between {X_id} and {X_unlabeled} (total variation {shift:.2f}): "
-                "part of {ood_prior_} may be a shift of classes; reweight {X_id} with {sample_weight_id}.",
-                shift=mix.shift,
-            )
-        )
-
-
-class ClassMix(NamedTuple):
-    """Shares of classes among confidently answered rows.
-
-    Attributes
-    ----------
-    known, traffic : ndarray of shape (K,)
-        Of ID rows and of unlabeled rows.
-    shift : float
-        Total variation between the two.
-    p_value : float
-        Of the hypothesis that they are the same.
-    """
-
-    known: Floats
-    traffic: Floats
-    shift: float
-    p_value: float
-
-    @property
-    def differs(self) -> bool:
-        """Whether this is a shift and not a flicker."""
-        return self.shift > SHIFT and self.p_value < P_LIMIT
-
-
-def class_mix(logits_id: Any, logits_u: Any) -> ClassMix | None:
-    """Compare the mix of predicted classes where both sides are confident.
-
-    Examples
-    --------
-    >>> logits = np.array([[4.0, 0.0], [0.0, 4.0]])
-    >>> class_mix(np.repeat(logits, [50, 50], axis=0), np.repeat(logits, [90, 10], axis=0)).differs
-    True
-    """
-    sides = [np.asarray(logits) for logits in (logits_id, logits_u)]
-    if not all(len(logits) for logits in sides):
-        return None
-    cut = float(np.median(one_minus_msp(sides[0])))
-    sure = [logits[one_minus_msp(logits) <= cut] for logits in sides]
-    counts = np.stack([np.bincount(logits.argmax(axis=1), minlength=sides[0].shape[1]) for logits in sure])
-    seen = counts[:, counts.sum(axis=0) > 0]
-    if seen.shape[1] < 2 or (seen.sum(axis=1) == 0).any():
-        return None
-    known, traffic = counts / counts.sum(axis=1, keepdims=True)
-    return ClassMix(known, traffic, float(0.5 * np.abs(known - traffic).sum()), float(chi2_contingency(seen).pvalue))

@@ -19,9 +19,9 @@ from sklearn.utils.validation import has_fit_parameter
 
 from poscod._validation import Floats
 from poscod.exceptions import InvalidInputError
-from poscod.ratio._crossfit import Table, held_out_loss, recalibrate
+from poscod.ratio._crossfit import InMemory, Table, held_out_losses, recalibrate
 from poscod.ratio._prior import PRIORS, acceptance
-from poscod.ratio._ratio import Ratio
+from poscod.ratio._ratio import Folds, Ratio
 from poscod.ratio._rows import Rows, check_foldable, content_folds, row_hash
 
 # Probabilities of trees reach 0 and 1; a log-ratio beyond +-14 is not learned from rows.
@@ -89,17 +89,24 @@ class EMRatio(Ratio):
             )
         super()._check_parameters()
 
-    def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
-        check_foldable(rows_id, rows_u, self.n_folds, "add rows.")
-        seed = self.random_state
-        folds = content_folds(row_hash(rows_id.features, seed), row_hash(rows_u.features, seed), self.n_folds)
+    @property
+    def cross_fits(self) -> bool:
+        """Whether one fit with given folds scores every row out of sample."""
+        return True
+
+    def _fit(
+        self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats, folds: Folds | None = None
+    ) -> tuple[Floats, Floats]:
+        n_folds = self.n_folds if folds is None else int(folds[0].max()) + 1
+        check_foldable(rows_id, rows_u, n_folds, "add rows.")
+        if folds is None:
+            first, second = (row_hash(rows.features, self.random_state) for rows in (rows_id, rows_u))
+            folds = content_folds(first, second, n_folds)
         fold = np.concatenate(folds)
-        order = np.argsort(fold, kind="stable")
-        x = np.concatenate([rows_id.features, rows_u.features])[order]
-        fold = fold[order]
-        z = np.repeat([False, True], [len(rows_id), len(rows_u)])[order]
-        weight = np.concatenate([weight_id, weight_u])[order]
-        table = Table(x, z, weight, np.searchsorted(fold, np.arange(self.n_folds + 1)))
+        x = np.concatenate([rows_id.features, rows_u.features])
+        z = np.repeat([False, True], [len(rows_id), len(rows_u)])
+        weight = np.concatenate([weight_id, weight_u])
+        table = Table(InMemory(x), len(rows_id), weight, fold, n_folds)
         odds = table.log_odds_u
         # Start: ID against mixture gives rho = p_U / p_I; g = (rho - (1 - pi)) / pi, cut at a small positive number.
         models, score = self._cross_fit(x, z.astype(np.float64), weight, fold)
@@ -113,13 +120,13 @@ class EMRatio(Ratio):
         self.ood_prior_ = pi
         self._offsets = (odds, odds + float(np.log(pi)), float(np.log((1.0 - mass) / mass)))
         u = self._u(score, start=True)
-        self.losses_ = [held_out_loss(u, table, pi)]
+        self.losses_ = [float(held_out_losses(u, table, pi).sum())]
         kept: tuple[int, list[Any], Floats] = (0, models, u)
         for step in range(1, self.max_iter + 1):
             posterior = np.where(z, expit(u - self._offsets[1] + logit(pi)), 0.0)
             models, score = self._cross_fit(x, posterior, weight, fold)
             u = self._u(score, start=False)
-            self.losses_.append(held_out_loss(u, table, pi))
+            self.losses_.append(float(held_out_losses(u, table, pi).sum()))
             if self.losses_[-1] < min(self.losses_[:-1]):
                 kept = (step, models, u)
             elif step - kept[0] >= 2:
@@ -129,11 +136,12 @@ class EMRatio(Ratio):
         self._start = self.n_iter_ == 0
         u = self.kappa_ * u + self.shift_
         self.acceptance_ = acceptance(u[~z], u[z], weight[~z], weight[z])
+        return u[~z] - self._offsets[1], u[z] - self._offsets[1]
 
     def _cross_fit(self, x: NDArray[Any], ood: Floats, weight: Floats, fold: NDArray[Any]) -> tuple[list[Any], Floats]:
         """Fit on the rows outside each fold with soft labels; return models and out-of-sample logits."""
         models, score = [], np.empty(len(x))
-        for k in range(self.n_folds):
+        for k in range(int(fold.max()) + 1):
             train, test = fold != k, fold == k
             soft = np.flatnonzero(train & (ood > 0.0))
             hard = np.flatnonzero(train & (ood < 1.0))

@@ -71,7 +71,6 @@ def loss_sums(
     weight: Floats,
     log_odds_u: float,
     pi: float | None,
-    offset: Floats | None = None,
 ) -> tuple[float, Floats]:
     """Return the weighted negative log-likelihood of some rows and its gradient: sums, so those of parts add up."""
     d = design.n_columns
@@ -83,8 +82,6 @@ def loss_sums(
     for rows, block in design.blocks():
         z, w = unlabeled[rows], weight[rows]
         u = (block @ theta.astype(block.dtype)).astype(np.float64) + intercept
-        if offset is not None:
-            u += offset[rows]
         loss, slope = row_losses(u, z, la)
         slope *= w
         value += float(w @ loss)
@@ -115,14 +112,13 @@ def fit_likelihood(
     pi: float | None,
     starts: Sequence[float] = STARTS,
     warm: Fit | None = None,
-    offset: Floats | None = None,
     max_iter: int = 300,
 ) -> Fit:
     """Maximise the penalised likelihood of rows in memory."""
     log_odds_u = float(logit(float(weight[unlabeled].sum())))
 
     def evaluate(params: Floats) -> tuple[float, Floats]:
-        return penalised(loss_sums(params, design, unlabeled, weight, log_odds_u, pi, offset), params, l2)
+        return penalised(loss_sums(params, design, unlabeled, weight, log_odds_u, pi), params, l2)
 
     return maximise(evaluate, design.n_columns, log_odds_u, pi=pi, starts=starts, warm=warm, max_iter=max_iter)
 

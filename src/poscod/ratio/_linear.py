@@ -2,7 +2,8 @@
 """A fitted linear u on standardised features, and fits that need nothing but features.
 
 Convention: coefficients belong to standardised columns; ``log g = u - log(pi_U / (1 - pi_U)) - log pi``. `Joint` is what a fit
-reads of rows that may be elsewhere, `LinearData` the same in memory.
+reads of rows that may be elsewhere, `LinearData` the same in memory. Folds need their rows in memory: a penalty is chosen on at most `L2_ROWS`
+of each side.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from scipy.special import expit, logit
 
 from poscod._validation import Floats
 from poscod.ratio._design import Columns, Design, Scaler, cache_blocks, fit_scaler
-from poscod.ratio._likelihood import Fit, fit_likelihood, log_a, loss_sums
-from poscod.ratio._rows import Rows, content_folds, row_hash
+from poscod.ratio._likelihood import STARTS, Fit, fit_likelihood, log_a, loss_sums
+from poscod.ratio._rows import Rows, content_folds, number_copies, pair_weights, row_hash
 
 FOLDED_MEAN = 100.0  # in standard deviations
+# Priors that a warm start may begin with: near the edges the likelihood is flat in the prior.
+WARM_PRIORS = (0.02, 0.9)
+L2_ROWS = 20_000
 L2_GRID = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001, 0.00001)
 
 
@@ -106,7 +110,10 @@ class LinearData:
         """Fit u with one penalty for all columns, on all rows or with other weights."""
         share = self.weight if weight is None else weight / weight.sum()
         penalty = np.full(self.design.n_columns, float(l2))
-        return fit_likelihood(self.design, self.unlabeled, share, penalty, pi=pi, warm=warm, max_iter=max_iter)
+        starts = STARTS if warm is None else (float(np.clip(warm.pi, *WARM_PRIORS)),)
+        return fit_likelihood(
+            self.design, self.unlabeled, share, penalty, pi=pi, starts=starts, warm=warm, max_iter=max_iter
+        )
 
     def loss(self, params: Floats, pi: float | None, weight: Floats | None = None) -> tuple[float, Floats]:
         """Return the negative log-likelihood and its gradient, weighted as the rows are or otherwise."""
@@ -129,15 +136,68 @@ def to_ratio(fit: Fit, scaler: Scaler, log_odds_u: float) -> LinearRatio:
 
 
 def select_l2(data: LinearData, fold: NDArray[Any], pi: float | None) -> float:
-    """Choose the penalty by held-out likelihood, along a warm-started path from strong to weak."""
+    """Choose the penalty by held-out likelihood, along a warm-started path."""
     total = np.zeros(len(L2_GRID))
+    path = list(enumerate(L2_GRID))  # from strong to weak
+    if pi is None:
+        path.reverse()  # a strong penalty leaves a free prior at its edge, from where nothing leads back
     for k in np.unique(fold):
         warm: Fit | None = None
-        for index, l2 in enumerate(L2_GRID):
-            fit = data.fit(l2, pi=pi, weight=data.weight * (fold != k), warm=warm, max_iter=100)
-            total[index] += data.loss(np.r_[fit.theta, fit.intercept], fit.pi, data.weight * (fold == k))[0]
-            warm = fit if pi is not None else None
+        for index, l2 in path:
+            warm = data.fit(l2, pi=pi, weight=data.weight * (fold != k), warm=warm, max_iter=100)
+            total[index] += data.loss(np.r_[warm.theta, warm.intercept], warm.pi, data.weight * (fold == k))[0]
     return L2_GRID[int(np.argmin(total))]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A penalty and, where it was chosen on a part of the rows, the fit of that part, from which that of all rows starts."""
+
+    l2: float
+    ratio: LinearRatio | None = None
+    pi: float = 0.0
+
+    def start(self, data: Joint) -> Fit | None:
+        """Return u of the part in the columns of all rows."""
+        if self.ratio is None:
+            return None
+        part, scaler = self.ratio.scaler, data.scaler
+        weights = self.ratio.theta / part.scale
+        theta = np.where(np.isfinite(scaler.scale), weights * scaler.scale, 0.0)
+        intercept = self.ratio.intercept + float(weights @ (scaler.mean - part.mean))
+        return Fit(theta, intercept + data.log_odds_u + float(np.log(self.pi)), self.pi, float("nan"))
+
+
+def choose_l2(
+    lengths: tuple[int, int],
+    hashes: Callable[[int], NDArray[np.uint64]],
+    bring: Callable[[list[NDArray[np.intp]]], tuple[tuple[Rows, Rows], tuple[Floats | None, Floats | None]]],
+    *,
+    pi: float | None,
+    n_folds: int,
+    seed: int,
+) -> Chosen:
+    """Choose the penalty on at most `L2_ROWS` rows of each side, wherever they are.
+
+    ``hashes(side)`` are those of `row_hash` and are asked for where a side has more rows; ``bring(places)`` returns rows and weights of
+    some places of each side. Rows are drawn by content: in whatever order and place, the same ones.
+    """
+    places = []
+    for side, n in enumerate(lengths):
+        if n <= L2_ROWS:
+            places.append(np.arange(n, dtype=np.intp))
+        else:
+            # Copies are drawn one by one: a row that is half of the table is half of the draw.
+            places.append(np.sort(np.argpartition(number_copies(hashes(side)), L2_ROWS)[:L2_ROWS]))
+    (rows_id, rows_u), weights = bring(places)
+    data = linear_data(rows_id, rows_u, *pair_weights(*weights, len(rows_id), len(rows_u)))
+    l2 = select_l2(data, data.folds(n_folds, seed), pi)
+    if max(lengths) <= L2_ROWS:
+        return Chosen(l2)
+    fit = data.fit(l2, pi=pi)
+    # Beside the sum over rows, not their mean, a penalty stands for what is known before: that does not grow with the rows.
+    shrunk = l2 * (len(rows_id) + len(rows_u)) / sum(lengths)
+    return Chosen(shrunk, to_ratio(fit, data.scaler, data.log_odds_u), fit.pi)
 
 
 def information(fit: Fit, design: Columns, weight: Floats, log_odds_u: float) -> Floats:

@@ -17,14 +17,14 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.stats import beta as beta_distribution
-from scipy.stats import chi2, norm, rankdata
+from scipy.stats import chi2, norm
 
 from poscod._validation import Floats, check_choice, check_number, check_vector, check_weight
 from poscod.exceptions import InvalidInputError
@@ -36,7 +36,8 @@ GRID = 400
 class Acceptance(NamedTuple):
     """Shares of ID rows (tpr) and of unlabeled rows (accepted) below each threshold (cut), and effective sizes.
 
-    ``above`` is the mean score of unlabeled rows beyond the last cut, where no ID row lies.
+    ``above`` is the mean score of unlabeled rows beyond the last cut, where no ID row lies; ``spread`` the standard error that the prior has from what was
+    estimated before, as the weights of ID rows.
     """
 
     tpr: Floats
@@ -45,6 +46,7 @@ class Acceptance(NamedTuple):
     n_unlabeled: float
     cut: Floats
     above: float
+    spread: float = 0.0
 
 
 def acceptance(
@@ -184,46 +186,7 @@ def estimate_prior(
     return rule(acceptance(score_id, score_unlabeled, weight_id, weight_unlabeled))
 
 
-TARGETS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.995)
-MAX_ROWS = 20000
 DRAWS = 200
-
-
-def gate_p_value(
-    scores: Sequence[Floats],
-    unlabeled: NDArray[np.bool_],
-    fold: NDArray[Any],
-    weight: Floats,
-    *,
-    permutations: int = 399,
-    seed: int = 0,
-) -> float:
-    """Test pi = 0 against "unlabeled rows are more unlike ID than ID rows are"."""
-    rng = np.random.default_rng(seed)
-    keep = np.arange(len(unlabeled))
-    if len(keep) > MAX_ROWS:
-        keep = np.sort(rng.choice(keep, MAX_ROWS, replace=False))
-    z, groups, w = unlabeled[keep], fold[keep], weight[keep] / weight[keep].mean()
-    columns = []
-    for score in scores:
-        s = score[keep]
-        columns.append(rankdata(s) / len(s))
-        columns += [(s > np.quantile(s, target)).astype(np.float64) for target in TARGETS]
-    table = np.stack(columns, axis=1) * w[:, None]
-    labels = np.empty((permutations + 1, len(z)), dtype=np.float32)
-    labels[0] = z
-    for group in np.unique(groups):
-        place = np.flatnonzero(groups == group)
-        table[place] -= table[place].mean(axis=0)
-        own = np.tile(z[place].astype(np.float32), (permutations, 1))
-        labels[1:, place] = rng.permuted(own, axis=1)
-    spread = np.sqrt(np.einsum("ij,ij->j", table, table))
-    table = table[:, spread > 0] / spread[spread > 0]
-    if table.shape[1] == 0:
-        return 1.0
-    statistic = (labels @ table.astype(np.float32)).max(axis=1)
-    # Equal statistics count against the observed one; the tolerance covers float32 sums.
-    return float(np.mean(statistic >= statistic[0] - 1e-5))
 
 
 def rows_to_notice(pi: float, *, power: float = 0.8, delta: float = 0.05, tpr: float = 0.95) -> int:
@@ -331,4 +294,7 @@ def prior_interval(
     z = float(norm.ppf(0.5 + 0.5 * level))
     width = z * float(np.std(bootstrap_prior(curve, rule)))
     low, high = profile_interval(curve, level)
-    return max(0.0, min(low, pi - width)), min(1.0, max(high, pi + width))
+    below, above = (
+        np.hypot(max(0.0, side), z * curve.spread) for side in (pi - min(low, pi - width), max(high, pi + width) - pi)
+    )
+    return max(0.0, pi - float(below)), min(1.0, pi + float(above))

@@ -8,15 +8,18 @@ keeps what maps rows to log g as ``model_``, or writes `_log_ratio`.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from poscod._validation import Floats, check_choice, check_count, check_number
+from poscod._validation import Floats, check_choice, check_count, check_matrix, check_number, check_weight, refusal
+from poscod.activations import Activations
 from poscod.exceptions import PoscodWarning
 from poscod.ratio._prior import PRIORS, Acceptance, prior_interval, scott
 from poscod.ratio._rows import Rows, as_rows, columns_of, pair_weights
@@ -30,6 +33,10 @@ SERIAL_NUMBERS = 2**24
 LOG_LIMIT = 1e6
 
 
+# The fold of each row of both sides.
+Folds: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
 class NoOODEvidenceWarning(PoscodWarning):
     """The mixture cannot be told from ID data: the ID-only rule is used instead of a fitted ratio."""
 
@@ -40,10 +47,6 @@ class UndeterminedPriorWarning(PoscodWarning):
 
 class SeenByClassifierWarning(PoscodWarning):
     """The ID rows look like rows the classifier was trained on: thresholds and ratios fitted there do not hold."""
-
-
-class ClassPriorShiftWarning(PoscodWarning):
-    """The mix of classes differs between ID rows and traffic: part of the estimated OOD share may be that shift."""
 
 
 class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
@@ -81,19 +84,55 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         -------
         self : Ratio
         """
-        self._check_parameters()
-        self.__dict__.pop("acceptance_", None)  # not every recipe keeps one
-        rows_id = as_rows(X_id, "X_id", minimum=self.min_rows)
-        rows_u = as_rows(X_unlabeled, "X_unlabeled", minimum=self.min_rows, like=columns_of(rows_id))
-        weight_id, weight_u = pair_weights(sample_weight_id, sample_weight_unlabeled, len(rows_id), len(rows_u))
-        # Thousands of small products: BLAS threads would wait for each other at every one, tens of times longer than
-        # they compute where the machine has other work.
-        numbers = (len(rows_id) + len(rows_u)) * rows_id.features.shape[1]
-        with threadpool_limits(1 if numbers <= SERIAL_NUMBERS else None, user_api="blas"):
-            self._fit(rows_id, rows_u, weight_id, weight_u)
-        self.columns_ = columns_of(rows_id)
-        self.n_features_in_ = self.columns_["features"]
+        self._learn(X_id, X_unlabeled, sample_weight_id, sample_weight_unlabeled)
         return self
+
+    @property
+    def cross_fits(self) -> bool:
+        """Whether one fit with given folds scores every row out of sample: `_fit` then takes ``folds`` and returns log g of both sides."""
+        return False
+
+    def cross_fit(
+        self,
+        X_id: Any,
+        X_unlabeled: Any,
+        fold_id: Any,
+        fold_unlabeled: Any,
+        *,
+        sample_weight_id: Any = None,
+        sample_weight_unlabeled: Any = None,
+    ) -> tuple[Floats, Floats]:
+        """Learn the ratio from all rows, and score each of them by parts that saw no row of its fold.
+
+        Parameters
+        ----------
+        X_id, X_unlabeled : array-like or Activations
+            As in `fit`. Logits of a fold, on both sides, come from one classifier that has seen no row of it.
+        fold_id, fold_unlabeled : array-like of int
+            Fold of every row, counted from 0 on both sides together; equal rows should share one.
+        sample_weight_id, sample_weight_unlabeled : array-like, default=None
+            As in `fit`.
+
+        Returns
+        -------
+        log_ratio_id, log_ratio_unlabeled : ndarray, float64
+            log g of the rows of both sides.
+        """
+        if self.cross_fits:
+            folds = check_folds(fold_id, fold_unlabeled, len(X_id), len(X_unlabeled))
+            own: tuple[Floats, Floats] = self._learn(
+                X_id, X_unlabeled, sample_weight_id, sample_weight_unlabeled, folds=folds
+            )
+            return own
+        return cross_fit(
+            self,
+            X_id,
+            X_unlabeled,
+            fold_id,
+            fold_unlabeled,
+            sample_weight_id=sample_weight_id,
+            sample_weight_unlabeled=sample_weight_unlabeled,
+        )
 
     def log_ratio(self, X: Any) -> Floats:
         """Return log g(x) = log p_O(x) / p_I(x) for every row.
@@ -169,6 +208,24 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         curve: Acceptance | None = getattr(self, "acceptance_", None)
         return 0.0 if curve is None else scott(curve, delta=1.0 - level)
 
+    def _learn(
+        self, X_id: Any, X_unlabeled: Any, sample_weight_id: Any, sample_weight_unlabeled: Any, **more: Any
+    ) -> Any:
+        """Check rows and weights, learn from them, and return what `_fit` returns."""
+        self._check_parameters()
+        self.__dict__.pop("acceptance_", None)  # not every recipe keeps one
+        rows_id = as_rows(X_id, "X_id", minimum=self.min_rows)
+        rows_u = as_rows(X_unlabeled, "X_unlabeled", minimum=self.min_rows, like=columns_of(rows_id))
+        weight_id, weight_u = pair_weights(sample_weight_id, sample_weight_unlabeled, len(rows_id), len(rows_u))
+        # Thousands of small products: BLAS threads would wait for each other at every one, tens of times longer than
+        # they compute where the machine has other work.
+        numbers = (len(rows_id) + len(rows_u)) * rows_id.features.shape[1]
+        with threadpool_limits(1 if numbers <= SERIAL_NUMBERS else None, user_api="blas"):
+            found = self._fit(rows_id, rows_u, weight_id, weight_u, **more)
+        self.columns_ = columns_of(rows_id)
+        self.n_features_in_ = self.columns_["features"]
+        return found
+
     def _check_parameters(self) -> None:
         """Check hyper-parameters, each by its name."""
         given = self.get_params(deep=False)
@@ -184,7 +241,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             check_number(given["l2"], "l2", 0.0, np.inf, closed="left", hint=hint)
 
     @abstractmethod
-    def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> None:
+    def _fit(self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats) -> Any:
         """Learn from checked rows; weights of both sides sum to one together."""
 
     def _log_ratio(self, rows: Rows) -> Floats:
@@ -194,3 +251,63 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
     def _interval(self, level: float) -> tuple[float, float]:
         """Return the interval from the out-of-sample score kept at fit."""
         return prior_interval(self.acceptance_, PRIORS["mean"], self.ood_prior_, level)
+
+
+def cross_fit(
+    ratio: Any,
+    X_id: Any,
+    X_unlabeled: Any,
+    fold_id: Any,
+    fold_unlabeled: Any,
+    *,
+    sample_weight_id: Any = None,
+    sample_weight_unlabeled: Any = None,
+) -> tuple[Floats, Floats]:
+    """Fit any ratio with ``fit`` and ``log_ratio`` on all rows, and return log g of both sides from fits without the fold of a row, on its scale."""
+    sides = tuple(
+        rows if isinstance(rows, Activations) else check_matrix(rows, name)
+        for rows, name in ((X_id, "X_id"), (X_unlabeled, "X_unlabeled"))
+    )
+    folds = check_folds(fold_id, fold_unlabeled, len(sides[0]), len(sides[1]))
+    given = {"sample_weight_id": sample_weight_id, "sample_weight_unlabeled": sample_weight_unlabeled}
+    checked = [check_weight(values, name, len(side)) for (name, values), side in zip(given.items(), sides, strict=True)]
+    weights = {name: values for name, values in zip(given, checked, strict=True) if values is not None}
+    ratio.fit(*sides, **weights)
+    whole = np.asarray(ratio.log_ratio(sides[1]))
+    out = np.empty(len(sides[0])), np.empty(len(sides[1]))
+    for k in range(int(folds[0].max()) + 1):
+        outside = dict(zip(given, (np.flatnonzero(fold != k) for fold in folds), strict=True))
+        with warnings.catch_warnings():
+            # The fit on all rows has said what there is to say.
+            warnings.simplefilter("ignore", PoscodWarning)
+            part = clone(ratio).fit(
+                *(rows[chosen] for rows, chosen in zip(sides, outside.values(), strict=True)),
+                **{name: values[outside[name]] for name, values in weights.items()},
+            )
+        # Fits on other rows differ in the scale of log g. On the scale of the fit on all rows scores of different folds, and of new rows, are comparable.
+        known = outside["sample_weight_unlabeled"]
+        own, target = np.asarray(part.log_ratio(sides[1][known])), whole[known]
+        slope = target.std() / own.std() if own.std() > 0.0 and target.std() > 0.0 else 1.0
+        for rows, fold, scores in zip(sides, folds, out, strict=True):
+            inside = np.flatnonzero(fold == k)
+            if len(inside):
+                scores[inside] = target.mean() + slope * (part.log_ratio(rows[inside]) - own.mean())
+    return out
+
+
+def check_folds(fold_id: Any, fold_unlabeled: Any, n_id: int, n_unlabeled: int) -> Folds:
+    """Check the folds of both sides: 0, ..., K - 1, each with ID rows, and none with all rows of a side."""
+    found = []
+    for given, name, n in ((fold_id, "fold_id", n_id), (fold_unlabeled, "fold_unlabeled", n_unlabeled)):
+        fold = np.asarray(given)
+        if fold.shape != (n,) or fold.dtype.kind not in "iu":
+            raise refusal(name, "must hold the fold of each of the {allowed} rows as a whole number.", allowed=n)
+        if n and int(fold.min()) < 0:
+            raise refusal(name, "must count folds from 0, got {got}.", got=int(fold.min()))
+        if len(np.unique(fold)) < 2:
+            raise refusal(name, "must hold at least two folds, got {got}.", got=np.unique(fold).tolist())
+        found.append(fold.astype(np.int64))
+    k = int(max(fold.max() for fold in found)) + 1
+    if len(np.unique(found[0])) < k:
+        raise refusal("fold_id", "must hold rows of every fold 0, ..., {last}.", last=k - 1)
+    return found[0], found[1]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The strong representation: standardised features plus ID-only evidence, every row scored by a bank without it.
+"""The strong representation: standardised features plus ID-only evidence, every row compared with landmarks without it.
 
 Convention: evidence columns are standardised on ID rows and clipped at `CLIP` standard deviations; ``consensus`` is
 one column with mean 0 and variance 1 on ID rows, the evidence two views agree on. Training rows of fold k (labeled and
-unlabeled alike) are scored by the bank fitted on the ID rows of the other folds, new rows by the mean of all banks.
+unlabeled alike) are compared with landmarks of the ID rows of the other folds, new rows with those of all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import Floats
-from poscod.ratio._evidence import BANK_ROWS, MOMENT_ROWS, Bank, fit_bank, logit_evidence, norm_evidence
+from poscod.ratio._evidence import MOMENT_ROWS, LandmarkFactory, logit_evidence, norm_evidence
 from poscod.ratio._rows import Rows
 
 LOGIT_COLUMNS = ("energy", "max_logit", "log_one_minus_msp", "log_entropy", "margin")
@@ -30,37 +30,26 @@ BLOCK = 32768
 
 
 class Representation:
-    """Evidence of rows from K banks of ID rows.
+    """Evidence of new rows, and how it is standardised.
 
     Parameters
     ----------
-    rows_id : Rows of m ID rows
-    order : ndarray of shape (m,)
-        Row indices in an order that carries no meaning (by content hash); banks keep the first rows of it.
-    fold_id : ndarray of shape (m,)
-        Fold of each ID row.
-    n_folds : int
-    weight_id : ndarray of shape (m,)
-        Row weights.
+    names : tuple of str
+        Columns of evidence.
+    banks : list of Landmarks
+        What new rows are compared with; the mean counts where there are several, as in models of the first edition.
+    raw : ndarray of shape (m, e)
+        Evidence of the ID rows, each by landmarks without it.
+    weight : ndarray of shape (m,)
+        Weights of the ID rows, which sum to one.
     """
 
-    def __init__(
-        self, rows_id: Rows, order: NDArray[Any], fold_id: NDArray[Any], n_folds: int, weight_id: Floats
-    ) -> None:
-        self.n_folds = n_folds
-        self.names = (*LOGIT_COLUMNS, *NORM_COLUMNS, *BANK_COLUMNS) if rows_id.network else BANK_COLUMNS[:3]
-        keep = order[weight_id[order] > 0.0]
-        self.banks: list[Bank] = []
-        for k in range(n_folds):
-            members = keep[fold_id[keep] != k][: max(BANK_ROWS, MOMENT_ROWS)]
-            if not len(members):  # all rows are copies of one
-                members = keep
-            self.banks.append(fit_bank(rows_id[members]))
-        raw = self._own_fold(rows_id, fold_id)
-        weight = weight_id / weight_id.sum()
+    def __init__(self, names: tuple[str, ...], banks: list[Any], raw: Floats, weight: Floats) -> None:
+        self.names, self.banks = names, banks
         self.mean: Floats = weight @ raw
         scale = np.sqrt(np.maximum(weight @ (raw - self.mean) ** 2, 0.0))
-        self.scale: Floats = np.where(scale > 1e-9 * (1.0 + np.abs(self.mean)), scale, np.inf)
+        # Log-probabilities have no energy but the rounding of a float32 sum: less than this is no number.
+        self.scale: Floats = np.where(scale > 1e-5 * (1.0 + np.abs(self.mean)), scale, np.inf)
         standard = (raw - self.mean) / self.scale
         self.views: list[tuple[Floats, float, float]] = []
         for view in (HEAD_VIEW, PLACE_VIEW):
@@ -69,31 +58,13 @@ class Representation:
                 self.views.append((blend, *_moments(standard @ blend, weight)))
         self.centre, self.spread = _moments(self._views(standard), weight)
 
-    def training(self, rows: Rows, fold: NDArray[Any]) -> tuple[Floats, Floats]:
-        """Return evidence and consensus of training rows, each by the bank of its fold."""
-        return self._finish(self._own_fold(rows, fold))
-
     def new(self, rows: Rows) -> tuple[Floats, Floats]:
-        """Return evidence and consensus of new rows, averaged over the banks."""
-        place = np.mean([bank.place(rows) for bank in self.banks], axis=0)
-        return self._finish(self._with_logits(rows, place))
+        """Return evidence and consensus of new rows."""
+        places = [bank.place(rows) for bank in self.banks]
+        return self.finish(_raw(rows, places[0] if len(places) == 1 else np.mean(places, axis=0)))
 
-    def _own_fold(self, rows: Rows, fold: NDArray[Any]) -> Floats:
-        out = np.empty((len(rows), len(self.names)))
-        for start in range(0, len(rows), BLOCK):
-            stop = min(start + BLOCK, len(rows))
-            for k in np.unique(fold[start:stop]):
-                index = start + np.flatnonzero(fold[start:stop] == k)
-                part = rows[index]
-                out[index] = self._with_logits(part, self.banks[k].place(part))
-        return out
-
-    def _with_logits(self, rows: Rows, place: Floats) -> Floats:
-        if rows.logits is None:
-            return place
-        return np.concatenate([logit_evidence(rows.logits), norm_evidence(rows.features), place], axis=1)
-
-    def _finish(self, raw: Floats) -> tuple[Floats, Floats]:
+    def finish(self, raw: Floats) -> tuple[Floats, Floats]:
+        """Return evidence, standardised and clipped, and the consensus."""
         standard = (raw - self.mean) / self.scale
         consensus = (self._views(standard) - self.centre) / self.spread
         return np.clip(standard, -CLIP, CLIP), np.clip(consensus, -2 * CLIP, 2 * CLIP)
@@ -103,6 +74,51 @@ class Representation:
         for blend, mean, scale in self.views:
             total += (standard @ blend - mean) / scale
         return total
+
+
+def represent(
+    sides: tuple[Rows, Rows],
+    order: NDArray[Any],
+    folds: tuple[NDArray[Any], NDArray[Any]],
+    n_folds: int,
+    weight_id: Floats,
+) -> tuple[Representation, list[Floats], list[Floats]]:
+    """Return the representation, and evidence and consensus of both sides, each row by landmarks without its fold.
+
+    Parameters
+    ----------
+    sides : tuple of Rows
+        ID rows and unlabeled rows.
+    order : ndarray of shape (m,)
+        Indices of ID rows in an order that carries no meaning; landmarks keep the first rows of it.
+    folds : tuple of ndarray
+        Fold of each row of both sides.
+    n_folds : int
+    weight_id : ndarray of shape (m,)
+        Weights of the ID rows.
+    """
+    rows_id = sides[0]
+    names = (*LOGIT_COLUMNS, *NORM_COLUMNS, *BANK_COLUMNS) if rows_id.network else BANK_COLUMNS[:3]
+    keep = order[weight_id[order] > 0.0][:MOMENT_ROWS]  # enough for means and axes
+    factory = LandmarkFactory(rows_id[keep], folds[0][keep])
+    raw = [np.empty((len(rows), len(names))) for rows in sides]
+    for k in range(n_folds):
+        landmarks = factory.without(k)
+        for rows, fold, out in zip(sides, folds, raw, strict=True):
+            inside = np.flatnonzero(fold == k)
+            for start in range(0, len(inside), BLOCK):
+                index = inside[start : start + BLOCK]
+                part = rows[index]
+                out[index] = _raw(part, landmarks.place(part))
+    found = Representation(names, [factory.of_all()], raw[0], weight_id / weight_id.sum())
+    evidence, consensus = zip(*map(found.finish, raw), strict=True)
+    return found, list(evidence), list(consensus)
+
+
+def _raw(rows: Rows, place: Floats) -> Floats:
+    if rows.logits is None:
+        return place
+    return np.concatenate([logit_evidence(rows.logits), norm_evidence(rows.features), place], axis=1)
 
 
 def _moments(values: Floats, weight: Floats) -> tuple[float, float]:

@@ -18,7 +18,9 @@ from poscod._validation import Floats, check_matrix, check_weight
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
 
-HASH_ROWS = 8192
+HASH_NUMBERS = 2**17  # a block that stays in the cache
+# With fewer distinct rows than this, on both sides, and most ID rows among the traffic, copies are no accident of the data but its nature.
+DISTINCT_SHARE, SHARED_SHARE = 0.5, 0.5
 
 
 @dataclass(frozen=True)
@@ -125,42 +127,85 @@ def pair_weights(weight_id: Any, weight_unlabeled: Any, n_id: int, n_unlabeled: 
     return first / total, second / total
 
 
-def row_hash(features: NDArray[Any], seed: int) -> NDArray[np.uint64]:
-    """Return a number per row that depends on its bytes only: equal rows, equal numbers."""
+def row_hash(features: NDArray[Any], seed: int, dtype: Any = None) -> NDArray[np.uint64]:
+    """Return a number per row that depends on its values only: equal rows of one dtype, equal numbers; all gaps (NaN) are one value."""
     rng = np.random.default_rng(seed)
     out = np.empty(len(features), dtype=np.uint64)
     factors: NDArray[np.uint64] | None = None
-    for start in range(0, len(features), HASH_ROWS):
-        block = np.ascontiguousarray(features[start : start + HASH_ROWS]) + 0  # -0.0 and 0.0 are one value
+    step = max(16, HASH_NUMBERS // max(1, features.shape[1]))
+    for start in range(0, len(features), step):
+        block = np.ascontiguousarray(features[start : start + step], dtype=dtype) + 0  # -0.0 and 0.0 are one value
+        gaps = block != block
+        if gaps.any():
+            block[gaps] = np.nan
         words = block.view(np.uint32).reshape(len(block), -1).astype(np.uint64)
         if factors is None:
-            factors = rng.integers(1, 2**63, size=words.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+            factors = odd_factors(rng, words.shape[1])
         # Integer arithmetic wraps around and is exact: no rounding that depends on the place of a row.
-        mixed = (words * factors).sum(axis=1, dtype=np.uint64)
-        mixed ^= mixed >> np.uint64(29)
-        out[start : start + HASH_ROWS] = mixed * np.uint64(0xBF58476D1CE4E5B9)
+        out[start : start + step] = mixed((words * factors).sum(axis=1, dtype=np.uint64))
     return out
 
 
-def number_copies(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Give copies of a row different numbers, the k-th copy the same one wherever it stands."""
-    order = np.argsort(values, kind="stable")
+def odd_factors(rng: np.random.Generator, n: int) -> NDArray[np.uint64]:
+    """Return random odd numbers, one for each word of a row."""
+    return rng.integers(1, 2**63, size=n, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+
+
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return numbers whose order says nothing of where they come from."""
+    values = values ^ (values >> np.uint64(29))
+    return np.asarray(values * np.uint64(0xBF58476D1CE4E5B9))
+
+
+def number_copies(values: NDArray[np.uint64], codes: NDArray[Any] | None = None) -> NDArray[np.uint64]:
+    """Give copies of a row different numbers, the k-th copy the same one wherever it stands; copies are counted class by class."""
+    order = np.argsort(values, kind="stable") if codes is None else np.lexsort((codes, values))
     ordered = values[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     copy = np.empty(len(values), dtype=np.uint64)
     copy[order] = np.arange(len(values)) - np.repeat(starts, np.diff(np.append(starts, len(values))))
-    mixed = values + copy * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed * np.uint64(0x94D049BB133111EB)
+    numbered = values + copy * np.uint64(0x9E3779B97F4A7C15)
+    numbered ^= numbered >> np.uint64(31)
+    return numbered * np.uint64(0x94D049BB133111EB)
 
 
-def content_folds(hash_id: NDArray[Any], hash_u: NDArray[Any], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign rows of both sides to k folds of nearly equal size, equal rows to the same fold."""
-    rank_id = np.unique(hash_id, return_inverse=True)
+def observations(
+    hash_id: NDArray[np.uint64], hash_u: NDArray[np.uint64], codes: NDArray[Any] | None = None
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the numbers of rows by which they are dealt out: copies share one, unless rows are discrete.
+
+    Of discrete rows, few are distinct on either side and most ID rows occur in the traffic: equal rows are separate observations there, and how often they occur is
+    what there is to learn.
+    """
+    if not len(hash_u) or not len(hash_id):
+        return hash_id, hash_u
+    few = all(len(np.unique(own)) < DISTINCT_SHARE * len(own) for own in (hash_id, hash_u))
+    if few and np.isin(hash_id, hash_u).mean() > SHARED_SHARE:
+        return number_copies(hash_id, codes), number_copies(hash_u)
+    return hash_id, hash_u
+
+
+def content_folds(
+    hash_id: NDArray[Any], hash_u: NDArray[Any], k: int, codes: NDArray[Any] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Assign rows of both sides to k folds of nearly equal size, equal rows to the same fold; classes are spread evenly.
+
+    A hash may stand for more than a row: rows that belong together (copies, a patient, a clip) stay together when they share it.
+    """
+    unique_id, inverse_id = np.unique(hash_id, return_inverse=True)
+    if codes is None:
+        fold_of_id = np.arange(len(unique_id)) % k
+    else:
+        # Equal rows with different labels count for the first of their classes. Dealing goes on where the last class ended, so that rare classes do
+        # not all begin in the first fold.
+        code = np.full(len(unique_id), np.iinfo(np.int64).max)
+        np.minimum.at(code, inverse_id, codes)
+        fold_of_id = np.empty(len(unique_id), dtype=np.int64)
+        fold_of_id[np.argsort(code, kind="stable")] = np.arange(len(unique_id)) % k
     # Unlabeled rows equal to an ID row follow it; the others are dealt out by their own rank.
     unique_u, inverse_u = np.unique(hash_u, return_inverse=True)
-    place = np.searchsorted(rank_id[0], unique_u)
-    known = (place < len(rank_id[0])) & (rank_id[0][np.minimum(place, len(rank_id[0]) - 1)] == unique_u)
+    place = np.searchsorted(unique_id, unique_u)
+    known = (place < len(unique_id)) & (unique_id[np.minimum(place, len(unique_id) - 1)] == unique_u)
     fold_of_u = np.cumsum(~known) % k
-    fold_of_u[known] = place[known] % k
-    return rank_id[1] % k, fold_of_u[inverse_u]
+    fold_of_u[known] = fold_of_id[place[known]]
+    return fold_of_id[inverse_id], fold_of_u[inverse_u]

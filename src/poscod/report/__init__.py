@@ -8,8 +8,8 @@ what-if explorer repeats `POSCOD.at` and `POSCOD.evaluate` on embedded arrays.
 
 from poscod.plot import RULE_NAMES
 from poscod.report._render import FORMATS, render, write
-from poscod.report._sections import promise_section
+from poscod.report._sections import mix_section, promise_section
 from poscod.report._summary import summarise
-from poscod.report._words import headline, promise_sentence
+from poscod.report._words import headline, mix_words, promise_sentence
 
 __all__ = ["FORMATS", "headline", "render", "summarise", "write"]

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from poscod.plot import RULE_NAMES
 from poscod.report._format import fixed
-from poscod.report._words import GROUP_NAMES
+from poscod.report._words import GROUP_NAMES, mix_classes
 
 WIDTH, HEIGHT = 480, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 46
 _LETTER = 8
+_ROW, _NAME = 30, 22
 
 
 class Axis(NamedTuple):
@@ -178,6 +179,51 @@ def reliability_chart(summary: dict[str, Any]) -> dict[str, Any]:
     return chart
 
 
+def mix_chart(mix: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the classes that differ most, labeled against traffic with intervals, a line each; None where there is nothing to compare."""
+    shown, level = mix_classes(mix), f"{100 * mix['at_fit']['level']:g} % interval"
+    if shown is None:
+        return None
+    sides = [("id", "traffic at fit", mix["at_fit"]), ("ood", "traffic measured here", mix["here"])]
+    sides = [side for side in sides if side[2] is not None and (side[2]["estimated"] or side[2]["changed"])]
+    names = [_cut(str(mix["at_fit"]["classes"][k]["class"])) for k in shown]
+    # An interval that was not estimated is all of [0, 1], or nothing beside what was given.
+    ends = [d["classes"][k][key] for *_, d in sides for k in shown for key in ("labeled", "traffic", "high")]
+    left, bottom = _LEFT + _LETTER * max(0, max(map(len, names)) - 4), _TOP + _ROW * len(shown)
+    across = Axis(0.0, min(1.0, 1.05 * max(*ends, 0.01)), left, WIDTH - _RIGHT)
+    middle = [_TOP + _ROW * (i + 0.5) for i in range(len(shown))]
+    ticks = [{**tick, "label": f"{100 * float(tick['label']):g}"} for tick in across.ticks()]
+    chart: dict[str, Any] = {
+        "width": WIDTH,
+        "height": bottom + _BOTTOM,
+        "box": {"left": left, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": bottom},
+        "x": {"label": "share of known inputs, %", "ticks": ticks},
+        "y": {"label": "", "ticks": [{"at": y, "label": name} for y, name in zip(middle, names, strict=True)]},
+        **{kind: [] for kind in ("bands", "lines", "marks", "legend")},
+    }
+    known = [across(mix["at_fit"]["classes"][k]["labeled"]) for k in shown]
+    bars = (f"M{x} {y - 9:g}v18" for x, y in zip(known, middle, strict=True))
+    add(chart, "lines", "labeled", "".join(bars), "labeled rows", "bar")
+    for place, (look, text, found) in enumerate(sides):
+        # Two intervals of a class lie beside each other.
+        rows = [
+            (found["classes"][k], y + (0 if len(sides) == 1 else 8 * place - 4))
+            for k, y in zip(shown, middle, strict=True)
+        ]
+        label = f"{text}, {level}" if found["estimated"] else f"{text}, as given"
+        if found["estimated"]:
+            whiskers = (f"M{across(row['low'])} {y:g}H{across(row['high'])}" for row, y in rows)
+            add(chart, "lines", f"{look} whisker", "".join(whiskers), None if found["changed"] else label)
+        if found["changed"]:
+            dots = "".join(dot(across(row["traffic"]), y) for row, y in rows)
+            add(chart, "marks", f"{look} accepted big", dots, label, "dot")
+    return chart
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME else name[: _NAME - 1] + "…"
+
+
 def rejection_rows(group: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the classes of a group, most rejected first, with the places of their bars in a width of 100."""
     found = []
@@ -204,6 +250,7 @@ def pictures(summary: dict[str, Any]) -> dict[str, Any]:
         "plane": plane_chart(summary),
         "curves": [(key, name, curve_chart(summary, key, name)) for key, name in curves.items()],
         "histograms": [(key, name, histogram_chart(summary, key, name)) for key, name in scores.items()],
+        "mix": mix_chart(summary["class_mix"]),
         "reliability": reliability_chart(summary),
         "rejections": {name: rejection_rows(group) for name, group in summary["rejections"].items()},
         "explorer": summary["explorer"] and {**summary["explorer"], **plane},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the page needs to move the sliders itself: r, log g and loss of every row, and ranks that Python has chosen.
+"""What the page needs to move the sliders itself: r, log g and loss of every row, and ranks that Python has chosen; in another class mix, also the class.
 
 Convention: a slider moves over a list of positions made here, so that page and Python read the same numbers; for each tpr_min the
 rank of the threshold among the calibration scores is given, not computed in the page. Arrays are little-endian float64 in base64.
@@ -15,6 +15,7 @@ import numpy as np
 from poscod._validation import Floats, check_count
 from poscod.exceptions import InfeasibleProblemError
 from poscod.metrics import required, rounding_of
+from poscod.mix import ClassMix
 from poscod.model import Sample, required_tpr
 from poscod.plot import thin
 from poscod.problem import ScodProblem
@@ -30,14 +31,19 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
     """Return everything that the what-if explorer reads."""
     if max_points is not None:
         max_points = check_count(max_points, "max_points")
-    problem, rows, weight = sample.rule.problem, sample.calibration, sample.calibration.weight
+    problem, rows, promise = sample.rule.problem, sample.calibration, sample.rule.promise
+    weight = rows.row_weight if sample.delta is None else rows.weight  # a guarantee counts rows
     known, start = rows.known(problem.loss), ScodProblem(problem.alpha, required_tpr(sample), problem.loss)
     slider = _slider(TARGETS, start.tpr_min)
     targets = slider["positions"]
-    # Budgets, bounds and other problems have no place on the sliders, nor has a rule of more rows (a cluster's) or of a shared guarantee.
-    own = problem == start and sample.rule.rows == len(rows) and getattr(sample.rule.promise, "rules", 0) == 1
+    # Budgets, bounds and other problems have no place on the sliders, nor has a rule of more rows (a cluster's), of a shared guarantee or of a TPR of every
+    # class.
+    alone = promise is not None and promise.rules == 1 and promise.over == "all"
+    own = problem == start and sample.rule.rows == len(rows) and alone
     parts: dict[str, Any] = {"calibration": known, **sample.groups}
     more = {"calibration": {} if weight is None else {"weight": weight}, "id": {"loss": sample.loss}}
+    if sample.mix is not None and sample.codes is not None:
+        more["id"]["class"] = np.asarray(sample.codes, dtype=np.float64)
     groups = {
         name: {"risk": part.risk, "log_ratio": part.log_ratio, **more.get(name, {})} for name, part in parts.items()
     }
@@ -48,6 +54,7 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
         "scale": _slider(np.array(SCALES), 1.0),
         "rank": None if weight is not None else [rank_of(len(rows), t, sample.delta) for t in targets.tolist()],
         "floor": None if weight is None else floors(weight, targets),
+        "mix": None if sample.mix is None else _mix(sample.mix),
         "prior": sample.prior,
         "z": normal_quantile(sample.level),
         "groups": {
@@ -70,6 +77,14 @@ def floors(weight: Floats, targets: Floats) -> list[float]:
     return [float(required(total, target, rounding_of(weight))) for target in targets.tolist()]
 
 
+def _mix(mix: ClassMix) -> dict[str, Any]:
+    """Return the shares of the classes that rates are for, and the covariance of these shares."""
+    return {
+        "share": mix.traffic,
+        "covariance": None if mix.covariance is None else _text(mix.covariance.ravel()),
+    }
+
+
 def _slider(values: Floats, start: float) -> dict[str, Any]:
     """Return positions of a slider, the model's own value among them, so that the page can start from it."""
     positions = np.unique(np.append(values, start))
@@ -78,9 +93,13 @@ def _slider(values: Floats, start: float) -> dict[str, Any]:
 
 def _embed(columns: dict[str, Floats], limit: int | None) -> dict[str, Any]:
     rows = len(next(iter(columns.values())))
-    kept = {name: np.ascontiguousarray(values[thin(rows, limit)], dtype="<f8") for name, values in columns.items()}
+    kept = {name: values[thin(rows, limit)] for name, values in columns.items()}
     return {
         "rows": rows,
         "embedded": len(next(iter(kept.values()))),
-        **{name: base64.b64encode(values.tobytes()).decode("ascii") for name, values in kept.items()},
+        **{name: _text(values) for name, values in kept.items()},
     }
+
+
+def _text(values: Floats) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode("ascii")

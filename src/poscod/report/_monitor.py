@@ -14,6 +14,8 @@ from poscod.report._charts import add, dot, frame, series
 from poscod.report._format import interval, percent
 
 WIDTH = 960
+CLASSES = 12
+"""Classes of the table of the class mix, at most."""
 KEYS = {"reference", "parameters", "totals", "windows", "findings"}
 """Keys of a monitor's summary."""
 
@@ -37,7 +39,22 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
     short.append(
         told[0]["sentence"] if told else "No alarm: nothing shows that the rule has stopped doing what it did."
     )
-    return {"title": "What the monitor saw", "short": short, "moment": moment, "windows": summary["windows"]}
+    page = {"title": "What the monitor saw", "short": short, "moment": moment, "windows": summary["windows"]}
+    return {**page, "mix": class_rows(summary)}
+
+
+def class_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the classes whose shares moved most: what is served, the last window that knows, and the range over all windows."""
+    rows = []
+    mixes = [w["mix"] for w in summary["windows"]]
+    for k, served in enumerate(summary["reference"]["mix"]["classes"]):
+        known = [{end: mix[end][k] for end in ("estimate", "low", "high")} for mix in mixes]
+        known = [share for share in known if share["estimate"] is not None]
+        if known:
+            shares = [share["estimate"] for share in known]
+            ends = {"lowest": min(shares), "highest": max(shares)}
+            rows.append({"class": served["class"], "served": served["traffic"], "now": known[-1], **ends})
+    return sorted(rows, key=lambda row: -abs(row["now"]["estimate"] - row["served"]))[:CLASSES]
 
 
 def pictures(summary: dict[str, Any]) -> dict[str, Any]:

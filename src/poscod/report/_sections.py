@@ -13,7 +13,7 @@ import numpy as np
 
 from poscod.decision import REASONS
 from poscod.metrics import Interval
-from poscod.model import Measured, Sample, check_ratio
+from poscod.model import Measured, Sample, check_ratio, fresh_document, mix_document
 from poscod.plot import PlaneDisplay, RejectionDisplay, plane_window
 from poscod.risk import reliability
 from poscod.rule import Promise, Rule
@@ -32,13 +32,28 @@ def model_section(model: Any) -> dict[str, Any]:
     }
 
 
+def mix_section(model: Any, sample: Sample, names: list[str] | None = None) -> dict[str, Any]:
+    """Return the class mix that is served, that of fresh traffic where it is another one, and for which of them rates are.
+
+    Notes
+    -----
+    ``of`` is "traffic" where rates are for the mix of the traffic, fresh or of the fit, and "labeled" where they are for the labeled rows as they come.
+    """
+    return {
+        "of": "labeled" if sample.mix is None else "traffic",
+        "at_fit": mix_document(model, names),
+        "here": fresh_document(model, sample.mix, names),
+    }
+
+
 def promise_section(rule: Rule, measured: Measured) -> dict[str, Any]:
     """Return what was promised and whether fresh rows agree.
 
     Notes
     -----
     ``verdict`` compares the interval of the promised quantity with its bound: "held" if all of it keeps the promise, "missed" if none of it
-    does, "open" otherwise; "none" where nothing is promised. What is measured is TPR then.
+    does, "open" otherwise; "none" where nothing is promised. What is measured is TPR then. It is that of all classes together: it can contradict
+    a promise for every class, and not show that it held.
     """
     promise = rule.promise
     if promise is None:
@@ -49,6 +64,8 @@ def promise_section(rule: Rule, measured: Measured) -> dict[str, Any]:
     sign = 1.0 if promise.quantity == "tpr" else -1.0
     worst, best = sorted(sign * (end - promise.bound) for end in (found.low, found.high))
     verdict = "held" if worst >= 0.0 else "missed" if best < 0.0 else "open"
+    if verdict == "held" and promise.over == "classes":
+        verdict = "open"  # all classes together do not show that each one keeps it
     return {**promise.to_dict(), "words": str(promise), "measured": found, "verdict": verdict}
 
 
@@ -80,13 +97,14 @@ def rejections_section(sample: Sample, y: Any, class_names: list[str]) -> dict[s
 
 def reliability_section(sample: Sample) -> dict[str, Any]:
     """Return how honest r is on the fresh ID rows."""
-    result = reliability(sample.known.risk, sample.loss, n_bins=10, level=sample.level)
+    weight = sample.weight_id
+    result = reliability(sample.known.risk, sample.loss, sample_weight=weight, n_bins=10, level=sample.level)
     return {
         "bins": {key: getattr(result, key) for key in ("predicted", "observed", "low", "high", "n")},
         "error": result.error,
         "p_value": result.p_value,
-        "mean_risk": float(sample.known.risk.mean()),
-        "mean_loss": float(sample.loss.mean()),
+        "mean_risk": float(np.average(sample.known.risk, weights=weight)),
+        "mean_loss": float(np.average(sample.loss, weights=weight)),
     }
 
 

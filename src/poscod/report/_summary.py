@@ -17,13 +17,12 @@ import sklearn
 from poscod._json import plain
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
-from poscod.metrics import mean_loss_interval
-from poscod.model import measure, measure_own, n_rows, read_sample, required_tpr, rules_of
+from poscod.model import measure, measure_own, measure_promise, n_rows, read_sample, required_tpr, rules_of, tally
 from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
 
-SCHEMA = 2
+SCHEMA = 3
 """Number of the layout of summaries."""
 
 
@@ -36,6 +35,7 @@ def summarise(
     X_unlabeled: Any = None,
     pi: float | None = None,
     level: float = 0.95,
+    class_mix: str = "traffic",
     title: str | None = None,
     created: str | None = None,
     names: Mapping[str, str] | None = None,
@@ -64,6 +64,8 @@ def summarise(
         Share of OOD inputs in this traffic where it is known; None estimates it.
     level : float in (0, 1), default=0.95
         Coverage of each interval.
+    class_mix : {"traffic", "labeled"}, default="traffic"
+        Class mix of the ID inputs that rates are for: that of X_unlabeled, or, without it, the one that the model serves; or that of X as it comes.
     title : str, default=None
         Of the page.
     created : str, default=None
@@ -90,7 +92,7 @@ def summarise(
     summary : dict
         Plain values, ready for JSON:
 
-        * schema: number of this layout, 2.
+        * schema: number of this layout, 3.
         * title: title of the report.
         * created: date as it was given, or None.
         * names: what model and tables are called: model, id, ood, unlabeled.
@@ -103,6 +105,7 @@ def summarise(
         * alpha: cost of accepting an OOD input by which rules are judged.
         * required_tpr: what rival rules are asked for: the required TPR, or what the rule reaches on calibration rows.
         * promise: quantity, bound, confidence; measured with interval, verdict (held, open, missed, none).
+        * class_mix: for which mix rates are (of), the mix served (at_fit), and that of the fresh traffic where it is another one (here).
         * rates: what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabeled rows.
         * rules: the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc.
         * plane: points (risk, log_ratio) by group with accept, boundaries of the rules.
@@ -136,13 +139,14 @@ def summarise(
         if rows is not None and n_rows(rows) == 0:
             message = "{parameter} must hold at least one row, got none: leave the rows out instead."
             raise InvalidInputError(message, parameter=name)
-    sample = read_sample(model, X, y, X_ood, X_unlabeled, pi=pi, level=level)
+    sample = read_sample(model, X, y, X_ood, X_unlabeled, pi=pi, level=level, class_mix=class_mix)
     classes = model.scorer_.classes.tolist()
     labels = [str(c) for c in (classes if class_names is None else class_names)]
     if len(labels) != len(classes):
         message = "{parameter} must name {allowed} classes, got {got}."
         raise InvalidInputError(message, parameter="class_names", allowed=len(classes), got=len(labels))
     measured = measure_own(sample)
+    every = tally(np.ones(len(sample.loss), dtype=bool), sample.loss, sample.loss_values, sample.codes, len(classes))
     shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
     summary = {
         "schema": SCHEMA,
@@ -161,10 +165,11 @@ def summarise(
         "level": sample.level,
         "alpha": sample.alpha,
         "required_tpr": required_tpr(sample),
-        "promise": sections.promise_section(model.rule_, measured),
+        "promise": sections.promise_section(model.rule_, measure_promise(sample)),
+        "class_mix": sections.mix_section(model, sample, labels),
         "rates": {
             **sections.rates_section(measured),
-            "loss_of_all": mean_loss_interval(sample.loss, level=sample.level, values=sample.loss_values),
+            "loss_of_all": every.mean_loss(sample.level, sample.loss_values, sample.mix),
             "zero_one": sample.zero_one,
         },
         "rules": [{"name": rule.name, **sections.rates_section(measure(rule, sample))} for rule in rules_of(sample)],

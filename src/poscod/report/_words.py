@@ -20,6 +20,8 @@ REASON_NAMES = {
     "both": "a bit of both",
     "accepted, but wrong": "accepted, but the answer was wrong",
 }
+MIX_CLASSES = 12
+"""Classes of which the class mix is shown."""
 _VERDICTS = {"held": "The promise held", "open": "The promise is not contradicted", "missed": "The promise was missed"}
 
 
@@ -29,6 +31,8 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
         "title": summary["title"],
         "short": headline(summary),
         "promise": promise_sentence(summary["promise"], summary["rows"]["id"]),
+        "mix_words": mix_words(summary["class_mix"]) or [summary["class_mix"]["at_fit"]["sentence"]],
+        "mix_classes": mix_classes(summary["class_mix"]),
         "ratio_words": ratio_words(summary["ratio"]),
         "risk_words": risk_words(summary["reliability"], summary["level"]),
         "rule_names": RULE_NAMES,
@@ -80,6 +84,7 @@ def headline(summary: dict[str, Any]) -> list[str]:
     if rates["free_fpr"] is not None:
         sentences.append(_free_sentence(summary))
     sentences.append(promise_sentence(summary["promise"], summary["rows"]["id"]))
+    sentences += mix_words(summary["class_mix"])
     return [*sentences, *_rival_sentence(summary)]
 
 
@@ -88,7 +93,33 @@ def promise_sentence(promise: dict[str, Any], rows: int) -> str:
     got = f"{fixed(promise['measured']['estimate'])} (interval {interval(promise['measured'], 'fixed')})"
     if promise["verdict"] == "none":
         return f"Nothing is promised about the share of known inputs accepted; on {count(rows)} fresh rows it is {got}."
-    return f"{_VERDICTS[promise['verdict']]}: {promise['words']}, and on {count(rows)} fresh rows it is {got}."
+    what = "TPR of all classes together" if promise.get("over") == "classes" else "it"
+    return f"{_VERDICTS[promise['verdict']]}: {promise['words']}, and on {count(rows)} fresh rows {what} is {got}."
+
+
+def mix_words(mix: dict[str, Any]) -> list[str]:
+    """Return what the class mix is, where it is not that of the labeled rows, and for which mix rates are; nothing where all are the same."""
+    fit, here = mix["at_fit"], mix["here"]
+    found = ([fit["sentence"]] if fit["changed"] else []) + ([] if here is None else [here["sentence"]])
+    if not found:
+        return []
+    if mix["of"] == "labeled":
+        return [*found, "Rates of known inputs are for the rows measured as they come, not for that class mix."]
+    whose = "that the model serves" if here is None else "of this traffic"
+    return [*found, f"Rates of known inputs are for the class mix {whose}, whatever that of the rows measured is."]
+
+
+def mix_classes(mix: dict[str, Any]) -> list[int] | None:
+    """Return the places of the classes that differ most, at most `MIX_CLASSES`; None where the traffic's mix is neither estimated nor given."""
+    fit, here = mix["at_fit"], mix["here"]
+    documents = [fit] if here is None else [fit, here]
+    if not any(document["estimated"] or document["changed"] for document in documents):
+        return None
+
+    def gap(k: int) -> float:
+        return max(abs(d["classes"][k]["traffic"] - d["classes"][k]["labeled"]) for d in documents)
+
+    return sorted(range(len(fit["classes"])), key=lambda k: -gap(k))[:MIX_CLASSES]
 
 
 def ratio_words(ratio: dict[str, Any] | None) -> list[str]:

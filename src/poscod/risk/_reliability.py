@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from poscod._validation import Floats, check_count, check_number, check_vector
+from poscod._validation import Floats, check_count, check_number, check_vector, check_weight
 from poscod.exceptions import InvalidInputError
-from poscod.metrics import mean_loss_interval
+from poscod.metrics import Interval, mean_loss_interval, share_interval
 
 
 class Reliability(NamedTuple):
@@ -31,7 +31,7 @@ class Reliability(NamedTuple):
     n : ndarray of shape (b,)
         Rows in each bin.
     error : float
-        Expected calibration error: mean over rows of |observed - predicted| of their bin.
+        Expected calibration error: mean over rows, with their weights, of |observed - predicted| of their bin.
     p_value : float
         Two-sided test of "the mean loss is the mean predicted risk" (normal approximation); a small value says that r
         is wrong on average, a large one does not say that it is right everywhere.
@@ -46,7 +46,9 @@ class Reliability(NamedTuple):
     p_value: float
 
 
-def reliability(risk: Any, loss: Any, *, n_bins: int = 15, level: float = 0.95) -> Reliability:
+def reliability(
+    risk: Any, loss: Any, *, sample_weight: Any = None, n_bins: int = 15, level: float = 0.95
+) -> Reliability:
     """Compare predicted conditional risk with observed loss on held-out ID rows.
 
     Parameters
@@ -55,6 +57,8 @@ def reliability(risk: Any, loss: Any, *, n_bins: int = 15, level: float = 0.95) 
         Predicted conditional risk r(x).
     loss : array-like of shape (n,)
         Loss of the classifier's answers.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows, such as those with which they have the class mix that r is for; bins still hold equal numbers of rows.
     n_bins : int, default=15
         Bins with equal numbers of rows; rows with equal r stay together, so there may be fewer bins.
     level : float in (0, 1), default=0.95
@@ -76,22 +80,41 @@ def reliability(risk: Any, loss: Any, *, n_bins: int = 15, level: float = 0.95) 
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
     if len(risk) == 0:
         raise InvalidInputError("risk must hold at least one row to check its calibration, got none.")
+    weight = check_weight(sample_weight, "sample_weight", len(risk), like="risk")
     order = np.argsort(risk, kind="stable")
     risk, loss = risk[order], loss[order]
+    own = np.ones(len(risk)) if weight is None else weight[order]
     # A bin ends where its share of rows ends, moved to the end of the group of equal predictions.
     ends = np.unique(np.searchsorted(risk, risk[np.arange(1, n_bins + 1) * len(risk) // n_bins - 1], side="right"))
     ends = ends[ends > 0]
     starts = np.append(0, ends[:-1])
-    n = ends - starts
-    predicted, observed = np.add.reduceat(risk, starts) / n, np.add.reduceat(loss, starts) / n
+    n, mass = ends - starts, np.maximum(np.add.reduceat(own, starts), 1e-300)
+    predicted, observed = np.add.reduceat(own * risk, starts) / mass, np.add.reduceat(own * loss, starts) / mass
     # With a dearer loss a sample may by chance hold zeros and ones only; a risk above one gives it away.
     zero_one = bool(np.isin(loss, (0.0, 1.0)).all()) and bool(risk[-1] <= 1.0)
-    values = np.array([0.0, 1.0]) if zero_one else None
-    bins = [mean_loss_interval(loss[a:b], level=level, values=values) for a, b in zip(starts, ends, strict=True)]
+    parts = [slice(a, b) for a, b in zip(starts, ends, strict=True)]
+    if weight is None:
+        values = np.array([0.0, 1.0]) if zero_one else None
+        bins = [mean_loss_interval(loss[part], level=level, values=values) for part in parts]
+    else:
+        bins = [_weighted(loss[part], own[part], zero_one, level) for part in parts]
     low, high = (np.array([getattr(interval, end) for interval in bins]) for end in ("low", "high"))
-    error = float(np.average(np.abs(observed - predicted), weights=n))
+    error = float(np.average(np.abs(observed - predicted), weights=mass))
     # The variance of the sum of losses given r is known for 0/1 loss and estimated otherwise.
-    variance = float(np.sum(risk * (1.0 - risk))) if zero_one else float(np.sum((loss - risk) ** 2))
-    excess = float(np.sum(loss - risk))
+    variance = float(np.sum(own**2 * (risk * (1.0 - risk) if zero_one else (loss - risk) ** 2)))
+    excess = float(np.sum(own * (loss - risk)))
     p_value = float(2.0 * stats.norm.sf(abs(excess) / np.sqrt(variance))) if variance > 0 else float(excess == 0.0)
     return Reliability(predicted, observed, low, high, n, error, p_value)
+
+
+def _weighted(loss: Floats, weight: Floats, zero_one: bool, level: float) -> Interval:
+    """Return the interval of a weighted mean loss: that of as many equal rows as say as much."""
+    rows = float(weight.sum() ** 2 / np.maximum(weight @ weight, 1e-300))
+    mean = float(np.average(loss, weights=weight)) if rows > 0.0 else float("nan")
+    if zero_one:
+        return share_interval(mean, rows, level=level)
+    if rows < 2.0:
+        return Interval(mean, 0.0, float("inf"), level)
+    spread = float(np.sqrt(np.average((loss - mean) ** 2, weights=weight) / (rows - 1.0)))
+    half = float(stats.t.isf((1.0 - level) / 2.0, rows - 1.0)) * spread
+    return Interval(mean, max(0.0, mean - half), mean + half, level)

@@ -13,6 +13,5 @@ from poscod.scores._moments import square_norms, squared_distances, whitening
 from poscod.scores._nearest import near_square, unit_rows
 from poscod.scores._score import Score
 from poscod.scores._scores import SCORES
-from poscod.scores._softmax import entropy_of, free_energy, log_sum_exp, without_top
 
 __all__ = ["SCORES", "Score", "one_minus_msp"]

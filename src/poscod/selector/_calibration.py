@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from poscod._validation import Floats
 from poscod.decision import Scored
+from poscod.mix import ClassMix
 from poscod.problem import Problem
 from poscod.risk import bayes_decision_from_logits
 
@@ -35,14 +36,18 @@ class Calibration:
     weight : ndarray of shape (m,) or None
         Sample weights of them.
     traffic_logits : ndarray of shape (n, K)
-        Calibrated logits of unlabeled rows; the ratio was fitted on these rows.
+        Calibrated logits of unlabeled rows. After cross-fitting these and their log g come from parts that have not seen the row; otherwise the
+        ratio was fitted on these rows.
     traffic_log_ratio : ndarray of shape (n,)
         log g of them.
     ood_prior : float
         Estimated share of OOD inputs in the traffic.
     held_out : bool, default=True
-        Whether nothing at all was fitted on the ID rows. False after cross-fitting, where each row was scored by parts that have not
-        seen it, but the parts that decide have seen all of them: nothing can be guaranteed then.
+        Whether nothing at all was fitted on the ID rows. False where they were cross-fitted: each was scored by parts that have not seen it, but the
+        parts that decide have seen all of them, and nothing can be guaranteed then.
+    mix : ClassMix or None, default=None
+        Class mix of the labeled rows and of the traffic; logits are those of the traffic's mix, the one that is served. None stands for that of the
+        labeled rows, in models of earlier versions.
     """
 
     classes: NDArray[Any]
@@ -54,6 +59,15 @@ class Calibration:
     traffic_log_ratio: Floats
     ood_prior: float
     held_out: bool = True
+    mix: ClassMix | None = None
+
+    @property
+    def row_weight(self) -> Floats | None:
+        """Weights with which the ID rows stand for the ID part of the traffic: sample weights times w of their class; None where all are equal."""
+        if self.mix is None or not self.mix.changed:
+            return self.weight
+        by_class = self.mix.weight[self.codes]
+        return by_class if self.weight is None else by_class * self.weight
 
     def __len__(self) -> int:
         return len(self.log_ratio)

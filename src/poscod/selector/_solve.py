@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from poscod._validation import Floats, check_count
+from poscod._validation import Floats, check_choice, check_count
 from poscod.decision import Scored, rejection_score
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
 from poscod.problem import (
@@ -29,12 +30,16 @@ from poscod.problem import (
 )
 from poscod.rule import Promise, Rule
 from poscod.selector._calibration import Calibration
+from poscod.selector._every_class import Indices, every_class_threshold, rows_by_class
 from poscod.selector._guarantee import guaranteed_threshold
 from poscod.selector._risk_control import risk_controlled_threshold
 from poscod.selector._threshold import tpr_threshold
 
 # Slopes that the bisections try, as powers of ten: below and above them one of the two terms is lost in rounding.
 _LOG10_SLOPES = (-12.0, 12.0)
+
+TPR_OVER: dict[str, str] = {"all": "all ID inputs together", "classes": "the ID inputs of every class"}
+"""What a required TPR is asked of."""
 
 
 def solve(
@@ -44,6 +49,7 @@ def solve(
     delta: float | None = None,
     rules: int = 1,
     chosen_later: bool = False,
+    tpr_over: str = "all",
 ) -> Rule:
     """Solve a problem on calibration rows.
 
@@ -59,10 +65,18 @@ def solve(
         Number of rules that are compared: a guarantee then holds for all of them at once, at delta / rules each.
     chosen_later : bool, default=False
         Whether the problem was chosen after the fit; the promise says so.
+    tpr_over : {"all", "classes"}, default="all"
+        Whether tpr_min is asked of all ID inputs together or of those of every class; problems without tpr_min do not look at it.
 
     Returns
     -------
     rule : Rule
+
+    Notes
+    -----
+    Where the traffic has another class mix than the labeled rows (``calibration.mix.changed``), order statistics and means weigh rows by it, so that
+    tpr_min is met for the traffic. A guarantee counts rows, so it speaks of the class mix of the labeled rows; with tpr_over="classes" it speaks
+    of every mix. The promise says which.
 
     Examples
     --------
@@ -75,17 +89,22 @@ def solve(
     if type(problem) not in SOLVERS:
         names = ", ".join(sorted(kind.__name__ for kind in SOLVERS))
         raise InvalidInputError(f"problem must be one of {names}, got {type(problem).__name__}.")
-    rules = check_count(rules, "rules")
+    rules, _ = check_count(rules, "rules"), check_choice(tpr_over, "tpr_over", TPR_OVER)
     if delta is not None and problem.tpr_min is not None:
         _check_guarantee(problem, calibration)
-    task = Task(calibration, calibration.known(problem.loss), None if delta is None else delta / rules)
+    task = Task(calibration, calibration.known(problem.loss), None if delta is None else delta / rules, tpr_over)
+    changed = calibration.mix is not None and calibration.mix.changed
     if isinstance(problem, RiskBound):
         line = _risk_bound(problem.replace(delta=problem.delta / rules), task)
-        bound = Promise("selective_risk", problem.risk_max, 1.0 - problem.delta, rules, chosen_later)
+        mix = "labeled" if changed else None
+        bound = Promise("selective_risk", problem.risk_max, 1.0 - problem.delta, rules, chosen_later, mix=mix)
         return Rule(problem, line.slope, line.threshold, bound, len(calibration))
     line = SOLVERS[type(problem)](problem, task)
-    confidence = None if delta is None else 1.0 - delta
-    promise = None if problem.tpr_min is None else Promise("tpr", problem.tpr_min, confidence, rules, chosen_later)
+    promise = None
+    if problem.tpr_min is not None:
+        confidence = None if delta is None else 1.0 - delta
+        mix = None if not changed or tpr_over == "classes" else "traffic" if delta is None else "labeled"
+        promise = Promise("tpr", problem.tpr_min, confidence, rules, chosen_later, tpr_over, mix)
     return Rule(problem, line.slope, line.threshold, promise, len(calibration))
 
 
@@ -103,6 +122,7 @@ class Task:
     calibration: Calibration
     known: Scored
     delta: float | None
+    over: str = "all"
 
     def at_tpr(self, slope: float, tpr_min: float) -> Line:
         """Return the line that accepts tpr_min of the ID rows, or of fresh ID inputs with probability 1 - delta."""
@@ -111,19 +131,27 @@ class Task:
 
     def threshold(self, score: Floats, tpr_min: float) -> float:
         """Return the threshold of any score for a required TPR."""
+        rows = self.calibration
+        if self.over == "classes":  # within a class the weights of the mix are equal
+            how: dict[str, Any] = {"labels": rows.classes, "weight": rows.weight, "delta": self.delta}
+            return every_class_threshold(score, self._by_class, tpr_min, **how)
         if self.delta is not None:
             return guaranteed_threshold(score, tpr_min, delta=self.delta).threshold
-        return tpr_threshold(score, tpr_min, weight=self.calibration.weight).threshold
+        return tpr_threshold(score, tpr_min, weight=rows.row_weight).threshold
 
     def fpr(self, line: Line) -> float:
         """Estimate FPR = E_I[g c] on the ID rows: where a rule accepts, g is bounded, so the mean is well behaved."""
         accepted = rejection_score(self.known.risk, self.known.log_ratio, line.slope) <= line.threshold
         ratio = np.exp(np.minimum(self.known.log_ratio, 600.0)) * accepted
-        return min(1.0, float(np.average(ratio, weights=self.calibration.weight)))
+        return min(1.0, float(np.average(ratio, weights=self.calibration.row_weight)))
 
     def slope_of(self, ranking: Problem) -> float:
         """Return the slope by which a problem ranks inputs; its guarantee, if any, is not asked for."""
-        return SOLVERS[type(ranking)](ranking, Task(self.calibration, self.known, None)).slope
+        return SOLVERS[type(ranking)](ranking, Task(self.calibration, self.known, None, self.over)).slope
+
+    @cached_property
+    def _by_class(self) -> list[Indices]:
+        return rows_by_class(self.calibration.codes, len(self.calibration.classes))
 
 
 def _check_guarantee(problem: Problem, calibration: Calibration) -> None:
@@ -134,7 +162,7 @@ def _check_guarantee(problem: Problem, calibration: Calibration) -> None:
         )
     if not calibration.held_out:
         raise InvalidInputError(
-            "{threshold}='guaranteed' needs rows that nothing was fitted on: {calibration} must be a share, not a number of folds.",
+            "{threshold}='guaranteed' needs rows that nothing was fitted on: fit with {threshold}='guaranteed' or with a share as {calibration}.",
             parameter="calibration",
         )
     if calibration.weight is not None:
@@ -204,7 +232,7 @@ def _risk_bound(problem: RiskBound, task: Task) -> Line:
     rows = task.calibration
     if not rows.held_out or rows.weight is not None:
         raise InvalidInputError(
-            "A bound of the risk needs unweighted rows that nothing was fitted on: fit with a share as {calibration}.",
+            "A bound of the risk needs unweighted rows that nothing was fitted on: fit with {threshold}='guaranteed' or with a share as {calibration}.",
             parameter="calibration",
         )
     if isinstance(problem.ranking, (BoundedProblem, PrecisionProblem)):

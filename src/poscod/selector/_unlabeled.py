@@ -143,13 +143,20 @@ def unlabeled_fpr(
     """
     m, n = check_count(n_id, "n_id"), check_count(n_unlabeled, "n_unlabeled")
     accepted = _check_accepted(n_accepted_unlabeled, "n_accepted_unlabeled", n)
-    t, a = _check_accepted(n_accepted_id, "n_accepted_id", m) / m, accepted / n
-    prior = check_prior(pi, pi_variance, pi_interval, level)
+    t = _check_accepted(n_accepted_id, "n_accepted_id", m) / m
+    return fpr_from_rates(t, m, accepted, n, check_prior(pi, pi_variance, pi_interval, level), level)
+
+
+def fpr_from_rates(t: float, m: float, accepted: int, n: int, prior: Prior, level: float) -> UnlabeledFPR:
+    """Return `unlabeled_fpr` for a TPR whose variance is that of m rows, which need not be a whole number."""
+    a = accepted / n
     upper = binomial_interval(accepted, n, level=level, side="upper").high if a <= t else 1.0
     rates = fpr_of(np.array(t), np.array(a), m, n, prior, normal_quantile(level))
     clipped, unclipped, reason = _clipped(rates), float(rates.estimate), ""
     if np.isnan(clipped.estimate):
-        reason = f"pi = {prior.value:g} is too small for {m} ID and {n} unlabeled rows to say anything about the FPR."
+        reason = (
+            f"pi = {prior.value:g} is too small for {m:.0f} ID and {n} unlabeled rows to say anything about the FPR."
+        )
         if rates.high < 0.0 or rates.low > 1.0:
             reason = (
                 f"pi = {prior.value:g} contradicts TPR = {t:.4g} and the share {a:.4g} of unlabeled rows accepted, which give "
@@ -159,7 +166,7 @@ def unlabeled_fpr(
     return UnlabeledFPR(estimate, low, high, level, unclipped, error, upper, not reason, reason)
 
 
-def fpr_of(tpr: Floats, accepted: Floats, m: int, n: int, prior: Prior, z: float) -> Rates:
+def fpr_of(tpr: Floats, accepted: Floats, m: float, n: int, prior: Prior, z: float) -> Rates:
     """Solve ``A = (1 - pi) T + pi F`` for F, with the Fieller interval and the delta-method error."""
     pi = prior.value
     # Half a row on either side: a share of exactly 0 or 1 is not known exactly.

@@ -110,12 +110,14 @@ class _Handlers:
         """Decide on a batch: an answer for every row, in order, as JSON, or as an Arrow stream where Accept names it."""
         loaded, notes = self._service.holder.current, request.scope["poscod"]
         body, kind, headers = await self._body(request, *READERS)
-        until = self._until()
-        read = partial(READERS[kind], body, loaded.model.schema_, self._settings.max_rows)
-        rows = read() if len(body) <= _INLINE_BYTES else await self._service.compute(read, until)
-        notes["rows"] = len(rows)
         arrow = ARROW_TYPE.encode() in headers.get(b"accept", b"")
-        answer = await self._service.decide(Question(loaded, rows, notes["request_id"], arrow), until)
+
+        def ask() -> Question:
+            rows = READERS[kind](body, loaded.model.schema_, self._settings.max_rows)
+            notes["rows"] = len(rows)
+            return Question(loaded, rows, notes["request_id"], arrow)
+
+        answer = await self._service.decide(ask() if len(body) <= _INLINE_BYTES else ask, self._until())
         return Response(answer, media_type=ARROW_TYPE if arrow else JSON_TYPE)
 
     async def at(self, request: Request) -> Response:

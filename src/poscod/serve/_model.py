@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from poscod.exceptions import InvalidInputError, PoscodError
-from poscod.model import POSCOD
+from poscod.model import POSCOD, mix_document
 from poscod.serve._say import plain, say
 
 # A share of more than 1 is 1, so that larger ratios need not be told apart, and no sum overflows.
@@ -56,6 +56,7 @@ def load_model(path: Path, trusted: tuple[str, ...] = ()) -> LoadedModel:
         "reject_label": model.reject_label,
         "inputs": {"kind": schema.kind, **schema.to_dict()},
         "ood_prior": model.calibration_.ood_prior,
+        "class_mix": mix_document(model),
         "rule": model.rule_.to_dict(),
         "calibration": rates(model),
     }
@@ -69,10 +70,10 @@ def signature(path: Path) -> tuple[int, int, int]:
 
 
 def rates(model: POSCOD) -> dict[str, Any]:
-    """Measure a rule on the rows its threshold was set on, and on the traffic of the fit."""
+    """Measure a rule on the rows its threshold was set on, in the class mix that is served, and on the traffic of the fit."""
     rule, rows = model.rule_, model.calibration_
     accept = rule.decide(rows.known(rule.problem.loss)).accept
-    weight = np.ones(len(accept)) if rows.weight is None else rows.weight
+    weight = np.ones(len(accept)) if rows.row_weight is None else rows.row_weight
     accepted = float((weight * accept).sum())
     passed = rule.decide(rows.traffic(rule.problem.loss)).accept
     mass = np.exp(np.minimum(rows.log_ratio, _LARGEST_LOG)) * weight * accept

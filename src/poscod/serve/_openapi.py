@@ -58,7 +58,24 @@ _COSTS = {"alpha": _SHARE, "tpr_min": {**_GAPS, "exclusiveMinimum": 0, "maximum"
 _RULE = {"problem": _OBJECT, "slope": _NUMBER, "threshold": _NUMBER, "promise": {"type": ["object", "null"]}}
 _RATES = {"rows": _COUNT, "tpr": _SHARE, "selective_risk": _GAPS, "fpr": _SHARE, "traffic_rows": _COUNT}
 _CARD = dict.fromkeys(("file", "sha256", "written_at", "loaded_at", "poscod"), _TEXT)
-_KNOWN = {"classes": _array(_ANY), "reject_label": _ANY, "inputs": _OBJECT, "ood_prior": _SHARE}
+_PART = {"type": "number", "minimum": 0, "maximum": 1}
+_MIX = _object(
+    {
+        "sentence": {**_TEXT, "description": "what the class mix changed"},
+        "estimated": {**_FLAG, "description": "whether the traffic's mix was estimated at fit"},
+        "changed": {**_FLAG, "description": "whether another mix than that of the labeled rows is served"},
+        "p_value": _PART,
+        "level": {**_PART, "description": "coverage of each interval"},
+        "classes": _array(_object({"class": _ANY, **dict.fromkeys(("labeled", "traffic", "low", "high"), _PART)})),
+    }
+)
+_KNOWN = {
+    "classes": _array(_ANY),
+    "reject_label": _ANY,
+    "inputs": _OBJECT,
+    "ood_prior": _SHARE,
+    "class_mix": {**_MIX, "description": "class mix of the labeled rows and of the known inputs that the model serves"},
+}
 _APPLIED = {
     "rule": _object({**_RULE, "rows": _COUNT, "sentence": _TEXT}),
     "calibration": _object({**_RATES, "traffic_accepted": _SHARE}),

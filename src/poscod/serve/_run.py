@@ -36,7 +36,7 @@ def create_app(model_path: str | os.PathLike[str], settings: Settings | None = N
     app : starlette.applications.Starlette
         ``app.state.service`` holds its parts. Threads start here and end with the application's lifespan.
     """
-    for package in ("starlette", "prometheus_client", "uvicorn"):
+    for package in ("starlette", "prometheus_client", "pyarrow", "uvicorn"):
         require(package, extra="serve", feature="poscod serve")
     from poscod.serve._app import build
     from poscod.serve._service import Service

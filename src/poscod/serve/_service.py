@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from poscod.serve._engine import Engine, Job
 from poscod.serve._metrics import Metrics, Sample
 from poscod.serve._model import LoadedModel, ModelHolder, rates
 from poscod.serve._parse import Batch, first_gap, join, rows_from_document
-from poscod.serve._say import NAMES, Refusal, dumps, lists, plain, say
+from poscod.serve._say import NAMES, Refusal, cells, dumps, dumps_with, plain, say
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
 from poscod.serve._stream import write_stream
@@ -71,11 +71,19 @@ class Service:
         """Call a function in a compute thread."""
         return await self.engine.compute(Job(lambda _: [function()], None), until)
 
-    async def decide(self, question: Question, until: float) -> bytes:
-        """Answer a question, together with others that wait."""
+    async def decide(self, question: Question | Callable[[], Question], until: float) -> bytes:
+        """Answer a question, together with others that wait; one that is still to be read is read in a compute thread."""
+        if isinstance(question, Question):
+            job = self._job(question)
+        else:
+            read = question
+            job = Job(lambda _: [self._job(read())], None)
+        return await self.engine.compute(job, until)
+
+    def _job(self, question: Question) -> Job:
         rows = question.rows
         key = None if rows.layout is None else (question.loaded.sha256, rows.named, rows.layout)
-        return await self.engine.compute(Job(self._decide, question, len(rows), key), until)
+        return Job(self._decide, question, len(rows), key)
 
     def at(self, loaded: LoadedModel, document: dict[str, Any]) -> bytes:
         """Say what the costs in a document would do, also to the rows in it."""
@@ -86,7 +94,8 @@ class Service:
         model, answer = self._rule(loaded, **costs)
         if rows:
             batch = rows_from_document(rows, model.schema_, self.settings.max_rows)
-            answer = {**answer, "decisions": lists(_columns(model, _named(model, _decide(model, [batch]))))}
+            columns = _columns(model, _named(model, _decide(model, [batch])))
+            return dumps_with({"model": loaded.sha256, **answer}, "decisions", cells(columns), slice(None))
         return dumps({"model": loaded.sha256, **answer})
 
     def _decide(self, jobs: Sequence[Job]) -> Sequence[bytes]:
@@ -98,13 +107,15 @@ class Service:
         self.watch.put(len(decisions), (now, decisions, loaded))
         decisions = _named(loaded.model, decisions)
         self.metrics.count(decisions)
+        # Once for all questions: a call for each would cost more than what it writes.
+        columns = _columns(loaded.model, decisions)
+        texts = {} if all(question.arrow for question in questions) else cells(columns)
         for question in questions:
-            part = decisions[start : start + len(question.rows)]
-            start += len(part)
-            self.metrics.batch.observe(len(part))
-            answers.append(_encode(question, part))
+            rows = slice(start, start := start + len(question.rows))
+            self.metrics.batch.observe(len(question.rows))
+            answers.append(_answer(question, columns, texts, rows))
             if self.log is not None:
-                self.log.add(Entry(now, question.request_id, question.rows.ids, part, loaded.sha256))
+                self.log.add(Entry(now, question.request_id, question.rows.ids, decisions[rows], loaded.sha256))
         return answers
 
     def _new_model(self, loaded: LoadedModel) -> None:
@@ -156,9 +167,13 @@ def _columns(model: POSCOD, decisions: Decisions) -> dict[str, NDArray[Any]]:
     return {"prediction": decisions.predictions(model.reject_label), **fields}
 
 
-def _encode(question: Question, decisions: Decisions) -> bytes:
-    columns, sha256, ids = _columns(question.loaded.model, decisions), question.loaded.sha256, question.rows.ids
+def _answer(
+    question: Question, columns: Mapping[str, NDArray[Any]], texts: Mapping[str, list[str]], rows: slice
+) -> bytes:
+    """Return what a question is answered: its rows of the columns, or of their texts, which are JSON."""
+    sha256, ids = question.loaded.sha256, question.rows.ids
     if question.arrow:
-        return write_stream(columns if ids is None else {"id": ids, **columns}, {"model": sha256})
-    answer = {"model": sha256, "n": len(decisions), "decisions": lists(columns)}
-    return dumps(answer if ids is None else {**answer, "ids": ids})
+        part = {name: column[rows] for name, column in columns.items()}
+        return write_stream(part if ids is None else {"id": ids, **part}, {"model": sha256})
+    answer = {"model": sha256, "n": len(question.rows)}
+    return dumps_with(answer if ids is None else {**answer, "ids": ids}, "decisions", texts, rows)

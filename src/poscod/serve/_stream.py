@@ -56,37 +56,39 @@ def read_stream(body: bytes, max_rows: int, max_columns: int | None = None) -> d
                 raise Refusal(415, "Compressed Arrow buffers are not read: write the stream without compression.")
         batches, rows = [], 0
         with ipc.open_stream(pa.py_buffer(body)) as reader:
-            schema = reader.schema
-            if len(set(schema.names)) < len(schema.names):
+            schema, names = reader.schema, reader.schema.names
+            if len(set(names)) < len(names):
                 raise Refusal(422, "The Arrow stream must not hold two columns of one name.")
-            if max_columns is not None and len(schema.names) > max_columns:
-                raise Refusal(422, f"The Arrow stream may hold at most {max_columns} columns, got {len(schema.names)}.")
-            for field in schema:
-                _check_type(pa, field)
+            if max_columns is not None and len(names) > max_columns:
+                raise Refusal(422, f"The Arrow stream may hold at most {max_columns} columns, got {len(names)}.")
+            kinds = schema.types
+            for kind in dict.fromkeys(kinds):  # a table has many columns and few types
+                _check_type(pa, names[kinds.index(kind)], kind)
             for batch in reader:
                 rows += batch.num_rows
                 if rows > max_rows:
                     raise too_many(max_rows)
                 batch.validate(full=True)
                 batches.append(batch)
-        table = pa.Table.from_batches(batches, schema)
-        return {name: _numpy(pa, table.column(name).combine_chunks()) for name in schema.names}
+        if len(batches) != 1:
+            whole = pa.Table.from_batches(batches, schema).combine_chunks()
+            batches = whole.to_batches() or [pa.RecordBatch.from_pylist([], schema)]
+        return {name: _numpy(pa, column) for name, column in zip(names, batches[0].columns, strict=True)}
     except (pa.ArrowException, OSError, struct.error, IndexError, ValueError, OverflowError) as error:
         sentence = str(error).split("\n")[0][:200]
         raise Refusal(400, f"The body is not a whole Arrow IPC stream ({sentence}).") from None
 
 
-def _check_type(pa: Any, field: Any) -> None:
-    types, kind = pa.types, field.type
+def _check_type(pa: Any, name: str, kind: Any) -> None:
+    types, inner = pa.types, kind
     tests = [types.is_floating, types.is_integer]
     if types.is_list(kind) or types.is_fixed_size_list(kind):
-        kind = kind.value_type
+        inner = kind.value_type
     else:
         tests += [types.is_boolean, types.is_string, types.is_large_string]
-    if not any(test(kind) for test in tests):
+    if not any(test(inner) for test in tests):
         raise Refusal(
-            422,
-            f"Column '{field.name}' must hold plain numbers, texts or lists of numbers, got Arrow type {field.type}.",
+            422, f"Column '{name}' must hold plain numbers, texts or lists of numbers, got Arrow type {kind}."
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
 
-from poscod._validation import Floats, as_array, check_choice, check_labels, check_matrix, check_vector
+from poscod._validation import Floats, as_array, check_choice, check_labels, check_matrix, check_vector, refusal
 from poscod.decision import rejection_score
 from poscod.exceptions import InvalidInputError, PoscodError, UndefinedMetricWarning, warn_caller
 from poscod.problem import ScodProblem
@@ -86,6 +86,8 @@ class FiniteWorld:
     Attributes
     ----------
     n_points, n_classes : int
+    class_prior : ndarray of shape (K,)
+        Share of each class among ID inputs.
     log_ratio : ndarray of shape (n,)
         log g = log p_O - log p_I; +inf wherever p_id is zero.
 
@@ -131,9 +133,62 @@ class FiniteWorld:
         return self.posterior.shape[1]
 
     @property
+    def class_prior(self) -> Floats:
+        """Share of each class among ID inputs, shape (K,)."""
+        return self.p_id @ self.posterior
+
+    @property
     def log_ratio(self) -> Floats:
         """Logarithm of g = p_O / p_I, shape (n,); +inf wherever p_id is zero."""
         return log_mass_ratio(self.p_id, self.p_ood)
+
+    def with_class_mix(self, class_mix: ArrayLike) -> FiniteWorld:
+        """Return the world in which ID inputs have another class mix and each class, like OOD, has the law it had.
+
+        Parameters
+        ----------
+        class_mix : array-like of shape (K,)
+            Share q of each class among ID inputs: non-negative, summing to 1 within 1e-6 (then made exact). Zero for a class that is absent from this
+            world, because nothing says what its inputs would be; zero for any other class removes it.
+
+        Returns
+        -------
+        world : FiniteWorld
+            The same points, classes and OOD law.
+
+        Notes
+        -----
+        With p the `class_prior`, ``w = q / p`` and ``v(x) = sum_k w_k p_I(k | x)`` the new ID law is ``p_I v``, the new posterior ``w_k p_I(k | x) / v`` and the
+        new ratio ``g / v`` [1]_. docs/theory.md has the proof, and the optimum for such a law.
+
+        References
+        ----------
+        .. [1] M. Saerens, P. Latinne, C. Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori Probabilities", Neural
+           Computation 14(1), 2002.
+
+        Examples
+        --------
+        >>> world = FiniteWorld([0.4, 0.6], [0.5, 0.5], [[1.0, 0.0], [0.5, 0.5]])
+        >>> world.class_prior
+        array([0.7, 0.3])
+        >>> other = world.with_class_mix([0.1, 0.9])
+        >>> other.class_prior.round(6), other.p_id.round(6)
+        (array([0.1, 0.9]), array([0.057143, 0.942857]))
+        """
+        q, p = _check_mass(class_mix, "class_mix", n=self.n_classes, like="the classes of the world"), self.class_prior
+        lost = np.flatnonzero((q > 0) & ~(p > 0))
+        if len(lost):
+            raise refusal(
+                "class_mix",
+                "must be 0 for class {absent}, which has no ID mass in this world, got {got:g}.",
+                absent=int(lost[0]),
+                got=float(q[lost[0]]),
+            )
+        joint = self.posterior * np.divide(q, p, out=np.zeros_like(q), where=p > 0)
+        v = joint.sum(axis=1)
+        posterior = np.divide(joint, v[:, None], out=np.zeros_like(joint), where=v[:, None] > 0)
+        mass = self.p_id * v
+        return FiniteWorld(mass / mass.sum(), self.p_ood, posterior)
 
     def conditional_risk(self, problem: ScodProblem, classifier: ArrayLike | None = None) -> Floats:
         """Return r, the expected loss of the classifier's answer at each point.
@@ -276,9 +331,9 @@ def risk_of(posterior: Floats, problem: ScodProblem, label: ArrayLike | None, na
     return expected_loss(posterior, check_labels(label, name, posterior.shape[1], n=len(posterior)), loss)
 
 
-def _check_mass(values: Any, name: str, n: int | None = None) -> Floats:
+def _check_mass(values: Any, name: str, n: int | None = None, like: str = "p_id") -> Floats:
     """Check a probability vector and return its own copy, scaled to sum to one."""
-    mass = check_vector(values, name, n=n, like="p_id", allow_inf=False, minimum=0.0)
+    mass = check_vector(values, name, n=n, like=like, allow_inf=False, minimum=0.0)
     total = float(mass.sum())
     if abs(total - 1.0) > _SUM_TOLERANCE:
         raise InvalidInputError(f"{name} must sum to 1, got {total:.12g}: divide it by its sum in float64.")

@@ -81,7 +81,7 @@ def test_fit_gives_the_model_of_rows_in_memory(folder, fitted):
         Activations(f.filter(like="f_").to_numpy(), f.filter(like="logit_").to_numpy(), table=True)
         for f in (known, traffic)
     ]
-    model = POSCOD(ratio=CorrectedSigmoid("paper", l2="cv"), tpr_min=0.9, random_state=0)
+    model = POSCOD(ratio=CorrectedSigmoid("paper", l2="cv"), tpr_min=0.9, calibration=0.5, random_state=0)
     expected = model.fit(rows[0], np.searchsorted(NAMES, known["animal"].to_numpy()), X_unlabeled=rows[1])
     found = POSCOD.load(fitted)
     assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
@@ -92,7 +92,19 @@ def test_fit_gives_the_model_of_rows_in_memory(folder, fitted):
 
 def test_a_ratio_is_the_same_estimator_on_both_engines(folder, engine, tmp_path, capsys):
     """The fast ratio of the shell was penalised in memory and not on Dask: thetas of .77 and 318, shares of .353 and .318."""
-    words = ["--logits", "logit_*", "--features", "f_*", "--target", "animal", "--quiet", "--tpr-min", "0.8"]
+    words = [
+        "--logits",
+        "logit_*",
+        "--features",
+        "f_*",
+        "--target",
+        "animal",
+        "--quiet",
+        "--tpr-min",
+        "0.8",
+        "--calibration",
+        "0.5",
+    ]
     models = []
     for suffix, extra in ((".parquet", ["--ratio", "paper"]), ("", ["--ratio", "linear", *engine])):
         target = tmp_path / f"model{len(models)}.poscod"

@@ -73,6 +73,7 @@ def test_lists_are_read_as_in_this_process(folder, engine, capsys, mode, tmp_pat
     quick = CorrectedSigmoid("paper", ood_prior=0.3, max_iter=4)
     monkeypatch.setitem(_fit.RATIOS, "paper", quick)
     words = [*MODES[mode], "--target", "label", "--row-id", "key", "--ratio", "paper", "--quiet", "--tpr-min", "0.9"]
+    words += ["--calibration", "0.5"]
     models = []
     for name, suffix, extra in (("one", ".parquet", []), ("many", "", engine)):
         target = tmp_path / f"{name}.poscod"

@@ -147,7 +147,7 @@ def test_counts_are_of_all_rows_and_only_the_share_comes_from_a_sample(model, ro
     assert part.without.ood_prior == estimate_share(groups["id"].log_ratio, groups["unlabeled"].log_ratio, 0.95)
     assert part.without.ood_prior.estimate == pytest.approx(whole.ood_prior.estimate, abs=0.15)
     assert part.without.ood_prior != whole.ood_prior
-    decisions, loss = judge(model, X, y)
+    decisions, loss, _ = judge(model, X, y)
     pairs = set(zip(decisions.score.round(9), loss, strict=True))
     assert set(zip(groups["id"].score.round(9), found.loss, strict=True)) <= pairs
 

@@ -44,7 +44,9 @@ def data(request, world):
 @pytest.fixture(scope="module")
 def in_memory(data):
     X, y, U, classifier = data
-    model = POSCOD(classifier, CorrectedSigmoid("paper", l2=1e-3), alpha=0.3, tpr_min=0.9, random_state=7)
+    model = POSCOD(
+        classifier, CorrectedSigmoid("paper", l2=1e-3), alpha=0.3, tpr_min=0.9, calibration=0.5, random_state=7
+    )
     return model.fit(X, y, X_unlabeled=U)
 
 
@@ -97,6 +99,17 @@ def test_a_sample_sets_the_threshold_and_all_that_is_promised(data, in_memory, m
     assert sure.control_risk(0.4).rule_.promise.quantity == "selective_risk"
 
 
+@pytest.mark.parametrize("threshold", ["empirical", "guaranteed"])
+def test_every_class_reaches_the_tpr_as_in_memory(data, in_memory, threshold):
+    X, y, U, _ = data
+    asked = clone(in_memory).set_params(tpr_over="classes", threshold=threshold, tpr_min=0.8)
+    expected, found = clone(asked).fit(X, y, X_unlabeled=U), backend.fit(asked, lazy(X, 250), y, lazy(U, 400))
+    assert_same(found, expected)
+    assert found.rule_.promise.over == "classes"
+    assert found.threshold_ > clone(asked).set_params(tpr_over="all").fit(X, y, X_unlabeled=U).threshold_
+    assert found.at(alpha=0.1).rule_.promise.over == "classes"
+
+
 @pytest.mark.slow
 def test_the_guarantee_of_a_sample_holds(world, monkeypatch):
     """Count how often TPR falls below what is guaranteed: at most delta, of models whose sample is a part of the held-out rows."""
@@ -120,7 +133,9 @@ def test_text_columns_go_through_the_pipeline(world):
     frames = [pd.DataFrame({"kind": np.where(part[:, 0] > 3.0, "big", "small"), "x": part[:, 1], "z": part[:, 2]}) for part in (X, U)]  # fmt: skip
     steps = ColumnTransformer([("kind", OneHotEncoder(), ["kind"])], remainder="passthrough")
     classifier = make_pipeline(steps, LogisticRegression()).fit(frames[0], y)
-    model = POSCOD(FrozenEstimator(classifier), CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.3), random_state=7)
+    model = POSCOD(
+        FrozenEstimator(classifier), CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.3), calibration=0.5, random_state=7
+    )
     found = backend.fit(model, dd.from_pandas(frames[0], npartitions=3), y, dd.from_pandas(frames[1][["z", "kind", "x"]], npartitions=2))  # fmt: skip
     assert_same(found, model.fit(frames[0], y, X_unlabeled=frames[1]))
     assert found.ratio_.columns_["features"] == 4
@@ -129,7 +144,7 @@ def test_text_columns_go_through_the_pipeline(world):
 def test_a_gap_leaves_the_features_out(data):
     X, y, U, _ = data
     frozen = FrozenEstimator(HistGradientBoostingClassifier(max_iter=5).fit(X, y))
-    model = POSCOD(frozen, CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.3), random_state=7)
+    model = POSCOD(frozen, CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.3), calibration=0.5, random_state=7)
     U = U.copy()
     U[5, 1] = np.nan
     found = backend.fit(model, lazy(X, 250), y, lazy(U, 400))
@@ -145,7 +160,9 @@ def test_frames_give_the_model_of_rows_in_memory(world):
     X, U, T = (pd.DataFrame(part, columns=NAMES) for part in (X, U, T))
     label = np.array(["x", "y", "z"])
     classifier = FrozenEstimator(LogisticRegression().fit(T, label[t]))
-    model = POSCOD(classifier, CorrectedSigmoid("paper", ood_prior=0.3), threshold="guaranteed", random_state=7)
+    model = POSCOD(
+        classifier, CorrectedSigmoid("paper", ood_prior=0.3), threshold="guaranteed", calibration=0.5, random_state=7
+    )
     expected = model.fit(X, label[y], X_unlabeled=U)
     found = backend.fit(
         model,
@@ -166,7 +183,7 @@ def test_frames_give_the_model_of_rows_in_memory(world):
 def test_networks_and_marked_rows(data):
     X, y, U, classifier = data
     logits = [np.log(classifier.predict_proba(part)) for part in (X, U)]
-    model = POSCOD(ratio=CorrectedSigmoid("paper", ood_prior=0.3), random_state=7, tpr_min=0.8)
+    model = POSCOD(ratio=CorrectedSigmoid("paper", ood_prior=0.3), calibration=0.5, random_state=7, tpr_min=0.8)
     expected = model.fit(Activations(X, logits[0]), y, X_unlabeled=Activations(U, logits[1]))
     both = [
         backend.DaskActivations(lazy(a, 300), None if b is None else lazy(b, 300))
@@ -178,7 +195,7 @@ def test_networks_and_marked_rows(data):
     np.testing.assert_allclose(table["score"], expected.decide(Activations(U, logits[1])).score, rtol=1e-6)
     alone = backend.fit(model, backend.DaskActivations(lazy(logits[0], 300)), y, backend.DaskActivations(lazy(logits[1], 300)))  # fmt: skip
     assert alone.ratio_.columns_ == {"features": 3, "logits": 3}
-    marked = POSCOD(classifier, CorrectedSigmoid("paper", ood_prior=0.3), random_state=7)
+    marked = POSCOD(classifier, CorrectedSigmoid("paper", ood_prior=0.3), calibration=0.5, random_state=7)
     X, y = np.concatenate([X, U]), np.r_[y, np.full(len(U), -1)]
     assert_same(backend.fit(marked, lazy(X, 350), y), marked.fit(X, y))
 
@@ -186,7 +203,7 @@ def test_networks_and_marked_rows(data):
 def test_a_sample_trains_what_needs_its_rows_in_memory(world):
     X, y = world(600, seed=1)
     U, _ = world(500, pi=0.3, seed=2)
-    model = POSCOD(ratio=StandardSigmoid(l2=0.01), random_state=7)
+    model = POSCOD(ratio=StandardSigmoid(l2=0.01), calibration=0.5, random_state=7)
     with pytest.raises(InvalidInputError, match="needs its rows in memory"):
         backend.fit(model, lazy(X, 250), y, lazy(U, 250))
     with pytest.raises(InvalidInputError, match=r"classifier must be fitted already, .* sample_rows"):
@@ -209,11 +226,19 @@ def test_a_sample_trains_what_needs_its_rows_in_memory(world):
 def test_without_traffic_the_rule_uses_the_risk_alone(data):
     X, y, _, classifier = data
     with pytest.warns(NoUnlabeledDataWarning, match="No unlabeled rows"):
-        found = backend.fit(POSCOD(classifier, random_state=7), lazy(X, 400), y)
+        found = backend.fit(POSCOD(classifier, calibration=0.5, random_state=7), lazy(X, 400), y)
     with pytest.warns(NoUnlabeledDataWarning):
-        expected = POSCOD(classifier, random_state=7).fit(X, y)
+        expected = POSCOD(classifier, calibration=0.5, random_state=7).fit(X, y)
     assert found.ratio_ is None
     assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
+
+
+def test_auto_is_a_share_here(data, in_memory):
+    X, y, U = data[:3]
+    found = backend.fit(clone(in_memory).set_params(calibration="auto"), lazy(X, 250), y, lazy(U, 400))
+    assert found.calibration == "auto"
+    assert found.calibration_.held_out
+    assert_same(found, in_memory)
 
 
 def test_bad_input_is_refused_in_a_sentence(data, in_memory, tmp_path):
@@ -274,7 +299,7 @@ def test_a_frame_is_read_by_the_names_that_a_model_knows(data, in_memory):
     with pytest.raises(InvalidInputError, match="X lacks the column 'b' that the model reads"):
         backend.decide(named, frame.drop(columns="b"))
     logits = [np.log(classifier.predict_proba(part)) for part in (X, U)]
-    network = POSCOD(ratio=CorrectedSigmoid("paper", ood_prior=0.3), random_state=7)
+    network = POSCOD(ratio=CorrectedSigmoid("paper", ood_prior=0.3), calibration=0.5, random_state=7)
     network = network.fit(Activations(X, logits[0]), y, X_unlabeled=Activations(U, logits[1]))
     schema = Schema(tuple(NAMES), ("p", "q", "r"), probabilities=True, n_features=4, n_logits=3)
     probabilities = pd.DataFrame(np.exp(logits[1]), columns=["p", "q", "r"])

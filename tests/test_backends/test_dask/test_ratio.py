@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 
 import dask.array as da
 import dask.dataframe as dd
@@ -13,11 +12,9 @@ from hypothesis import strategies as st
 
 from poscod import Activations
 from poscod.backends import dask as backend
-from poscod.backends.dask import _ratio
-from poscod.backends.dask._chunks import draw
 from poscod.exceptions import InvalidInputError
 from poscod.model import load, save
-from poscod.ratio import CorrectedSigmoid, StandardSigmoid, UndeterminedPriorWarning
+from poscod.ratio import CorrectedSigmoid, StandardSigmoid, UndeterminedPriorWarning, _linear
 
 M, N = 500, 700
 
@@ -141,17 +138,19 @@ def test_a_penalty_chosen_by_folds_is_that_of_rows_in_memory():
     assert_same(found, in_memory(np.float64, l2="cv"))
 
 
-def test_of_more_rows_a_sample_chooses_the_penalty(monkeypatch):
-    monkeypatch.setattr(_ratio, "L2_ROWS", 90)
-    known, mixture = rows(np.float64)
-    rng = np.random.default_rng(0)
-    some = [part[draw(len(part), 90, rng)] for part in (known, mixture)]
-    with warnings.catch_warnings():  # what the fit on all rows says counts
-        warnings.simplefilter("ignore", UndeterminedPriorWarning)
-        chosen = CorrectedSigmoid("paper", l2="cv").fit(*some).l2_
-    assert chosen != in_memory(np.float64, l2="cv").l2_  # the sample is seen to matter
-    lazy = da.from_array(known, chunks=(150, 3)), da.from_array(mixture, chunks=(301, 3))
-    assert_same(backend.fit_ratio(CorrectedSigmoid("paper", l2="cv"), *lazy), in_memory(np.float64, l2=chosen))
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_of_more_rows_the_same_sample_chooses_the_penalty_here_and_in_memory(monkeypatch, dtype, weighted):
+    monkeypatch.setattr(_linear, "L2_ROWS", 90)
+    known, mixture = rows(dtype)
+    known = np.concatenate([known, np.repeat(known[:1], 40, axis=0)])  # copies on both sides of a border between chunks
+    weights = [np.random.default_rng(0).uniform(0.5, 2.0, len(part)) if weighted else None for part in (known, mixture)]
+    ratio = CorrectedSigmoid("paper", l2="cv")
+    names = ("sample_weight_id", "sample_weight_unlabeled")
+    expected = ratio.fit(known, mixture, **dict(zip(names, weights, strict=True)))
+    for chunks in (150, 301):
+        lazy = [da.from_array(part, chunks=(chunks, 3)) for part in (known, mixture)]
+        assert_same(backend.fit_ratio(ratio, *lazy, **dict(zip(names, weights, strict=True))), expected)
 
 
 @pytest.mark.parametrize("ratio", [CorrectedSigmoid(), StandardSigmoid()])

@@ -14,6 +14,7 @@ from poscod import POSCOD
 from poscod.backends import dask as backend
 from poscod.backends.dask import _fit
 from poscod.exceptions import InvalidInputError
+from poscod.model import ClassMixWarning
 from poscod.ratio import CorrectedSigmoid, StandardSigmoid
 
 
@@ -56,11 +57,14 @@ def test_a_sample_of_all_rows_takes_its_weights_along(data):
     np.testing.assert_array_equal(found.log_ratio(X), ratio.fit(X, U, sample_weight_id=w_id).log_ratio(X))
 
 
+@pytest.mark.filterwarnings(
+    "ignore::poscod.model.ClassMixWarning"
+)  # true of the marked rows: their weights make another mix
 @pytest.mark.parametrize("marked", [False, True])
 def test_model_is_that_of_rows_in_memory(data, world, marked):
     X, y, U, weight, w_u = data
     T, t = world(600, seed=3)
-    model = POSCOD(FrozenEstimator(LogisticRegression().fit(T, t)), CorrectedSigmoid("paper", l2=1e-3, ood_prior=0.3), alpha=0.3, tpr_min=0.9, random_state=7)  # fmt: skip
+    model = POSCOD(FrozenEstimator(LogisticRegression().fit(T, t)), CorrectedSigmoid("paper", l2=1e-3, ood_prior=0.3), alpha=0.3, tpr_min=0.9, calibration=0.5, random_state=7)  # fmt: skip
     if marked:
         X, y, weight = np.concatenate([U[:200], X, U[200:]]), np.r_[np.full(200, -1), y, np.full(300, -1)], np.r_[w_u[:200], weight, w_u[200:]]  # fmt: skip
     other = {} if marked else {"X_unlabeled": U}
@@ -85,7 +89,7 @@ def test_rows_of_a_sample_take_their_weights_along(data, world, monkeypatch):
     X, y, U, weight, _ = data
     T, t = world(600, seed=3)
     monkeypatch.setattr(_fit, "SAMPLE_ROWS", 80)
-    model = POSCOD(FrozenEstimator(LogisticRegression().fit(T, t)), CorrectedSigmoid("paper", l2=1e-3, ood_prior=0.3), tpr_min=0.9, random_state=7)  # fmt: skip
+    model = POSCOD(FrozenEstimator(LogisticRegression().fit(T, t)), CorrectedSigmoid("paper", l2=1e-3, ood_prior=0.3), tpr_min=0.9, calibration=0.5, class_mix="labeled", random_state=7)  # fmt: skip
     kept = backend.fit(model, lazy(X, 170), y, lazy(U, 120), weight).calibration_
     whole = model.fit(X, y, X_unlabeled=U, sample_weight=weight).calibration_
     place = [int(np.argmin(np.abs(whole.log_ratio - value))) for value in kept.log_ratio]
@@ -97,9 +101,11 @@ def test_a_classifier_is_trained_with_its_weights(world):
     X, y = world(400, seed=1)
     U, _ = world(300, pi=0.3, seed=2)
     weight = np.where(y == 0, 5.0, 0.2)
-    model = POSCOD(ratio=StandardSigmoid(l2=0.01), classifier=LogisticRegression(), random_state=7)
-    found = backend.fit(model, lazy(X, 250), y, lazy(U, 250), weight, sample_rows=10_000)
-    expected = model.fit(X, y, X_unlabeled=U, sample_weight=weight)
+    model = POSCOD(ratio=StandardSigmoid(l2=0.01), classifier=LogisticRegression(), calibration=0.5, random_state=7)
+    with pytest.warns(ClassMixWarning, match="cannot be told from 100 labeled and 300 unlabeled rows"):
+        found = backend.fit(model, lazy(X, 250), y, lazy(U, 250), weight, sample_rows=10_000)
+    with pytest.warns(ClassMixWarning, match="cannot be told from 100 labeled and 300 unlabeled rows"):
+        expected = model.fit(X, y, X_unlabeled=U, sample_weight=weight)
     np.testing.assert_allclose(found.classifier_.coef_, expected.classifier_.coef_, rtol=1e-8)
     assert found.threshold_ == pytest.approx(expected.threshold_, rel=1e-8)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,9 @@ from poscod.backends.dask._decide import rows_for
 from poscod.backends.dask._passes import Passes, Progress
 from poscod.decision import Scored
 from poscod.exceptions import InvalidInputError
+from poscod.mix import ClassMix
 from poscod.model import (
+    MIX_ROWS,
     POSCOD,
     Competitor,
     Evaluation,
@@ -35,7 +37,9 @@ from poscod.model import (
     check_ratio,
     codes_of,
     diagnosed,
+    fresh_mix,
     measured_of,
+    mix_for,
     own_rule,
     rules_of,
     sample_of,
@@ -48,7 +52,14 @@ SAMPLE_ROWS = 1_000_000
 
 
 def evaluate(
-    model: POSCOD, X_id: Any, y_id: Any, X_ood: Any, *, level: float = 0.95, progress: Progress | None = None
+    model: POSCOD,
+    X_id: Any,
+    y_id: Any,
+    X_ood: Any,
+    *,
+    level: float = 0.95,
+    class_mix: str = "traffic",
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Measure a rule on fresh labeled ID rows and clean OOD rows, as `POSCOD.evaluate` does.
 
@@ -64,6 +75,8 @@ def evaluate(
         Rows known to be out-of-distribution.
     level : float in (0, 1), default=0.95
         Coverage of each interval.
+    class_mix : {"traffic", "labeled"}, default="traffic"
+        See `POSCOD.evaluate`.
     progress : callable, default=None
         Gets (what, done, total) of the running pass.
 
@@ -76,7 +89,7 @@ def evaluate(
     -----
     One pass over each table; a chunk returns two numbers and one count per value of the loss.
     """
-    found = _own(model, {"id": X_id, "ood": X_ood}, y_id, progress, level=level).with_ood
+    found = _own(model, {"id": X_id, "ood": X_ood}, y_id, progress, level=level, class_mix=class_mix).with_ood
     assert found is not None
     return found
 
@@ -89,6 +102,7 @@ def evaluate_unlabeled(
     *,
     pi: float | None = None,
     level: float = 0.95,
+    class_mix: str = "traffic",
     progress: Progress | None = None,
 ) -> UnlabeledEvaluation:
     """Measure a rule without any OOD label, as `POSCOD.evaluate_unlabeled` does.
@@ -107,6 +121,8 @@ def evaluate_unlabeled(
         Share of OOD inputs in this traffic where it is known; None estimates it here.
     level : float in (0, 1), default=0.95
         Coverage of each interval.
+    class_mix : {"traffic", "labeled"}, default="traffic"
+        See `POSCOD.evaluate_unlabeled`.
     progress : callable, default=None
         Gets (what, done, total) of the running pass.
 
@@ -118,9 +134,10 @@ def evaluate_unlabeled(
     Notes
     -----
     One pass over each table. Accepted rows are counted over all rows; pi is estimated on the log-ratios of a uniform sample of at most
-    10^6 rows of each table, and its interval is that of the sample.
+    10^6 rows of each table, and its interval is that of the sample. The class mix of this traffic is estimated on at most 20,000 rows of each.
     """
-    found = _own(model, {"id": X_id, "unlabeled": X_unlabeled}, y_id, progress, pi=pi, level=level).without
+    options: dict[str, Any] = {"pi": pi, "level": level, "class_mix": class_mix}
+    found = _own(model, {"id": X_id, "unlabeled": X_unlabeled}, y_id, progress, **options).without
     assert found is not None
     return found
 
@@ -135,15 +152,23 @@ class ChunkedSample(Sample):
         Rows of each group.
     measured : dict of str to Measured
         What each rule achieves on all rows, by the name of the rule.
+    counts : dict of str to Tally
+        What each rule did on all ID rows, by the name of the rule.
     """
 
-    rows: dict[str, int]
-    measured: dict[str, Measured]
+    rows: dict[str, int] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)
+    counts: dict[str, Tally] = field(default_factory=dict)
 
     @property
     def sizes(self) -> dict[str, int]:
         """Rows of each group: all of them."""
         return self.rows
+
+    @property
+    def tally_id(self) -> Tally:
+        """What the model's own rule did on all ID rows."""
+        return self.counts["poscod"]
 
 
 def read_chunks(
@@ -156,6 +181,7 @@ def read_chunks(
     level: float = 0.95,
     rules: Sequence[Competitor] | None = None,
     most: int = SAMPLE_ROWS,
+    class_mix: str = "traffic",
 ) -> ChunkedSample:
     """Decide once on every group of rows, on the workers, and measure a model's own rule and its rivals."""
     sample = sample_of(model, {}, np.zeros(0), pi=pi, level=level)
@@ -174,14 +200,19 @@ def read_chunks(
         seen[name] = passes.collect(parts, "counts")
     groups = {name: rule.decide(Scored.join([part.scored for part in parts])) for name, parts in seen.items()}
     loss = np.concatenate([part.loss for part in seen["id"]])
-    sample = sample_of(model, groups, loss, pi=pi, level=level)
-    measured = {}
+    labels_of = np.concatenate([part.codes for part in seen["id"]])
+    mix = mix_for(model, class_mix)
+    if "unlabeled" in rows and class_mix == "traffic" and scorer.ratio is not None:
+        mix = _fresh_mix(model, rows, codes, passes, pi)
+    sample = sample_of(model, groups, loss, labels_of, mix, pi=pi, level=level)
+    measured, counts = {}, {}
     for i, rule in enumerate(rules):
         tallies = {
             name: functools.reduce(operator.add, [part.tallies[i] for part in parts]) for name, parts in seen.items()
         }
-        measured[rule.name] = measured_of(tallies, sample)
-    return ChunkedSample(**vars(sample), rows={name: len(chunks) for name, chunks in rows.items()}, measured=measured)
+        measured[rule.name], counts[rule.name] = measured_of(tallies, sample), tallies["id"]
+    sizes = {name: len(chunks) for name, chunks in rows.items()}
+    return ChunkedSample(**vars(sample), rows=sizes, measured=measured, counts=counts)
 
 
 def check_ratio_chunks(
@@ -196,12 +227,25 @@ def check_ratio_chunks(
     return check_ratio(model, known, np.asarray(y)[picked[0]], traffic, level=level)
 
 
+def _fresh_mix(
+    model: POSCOD, rows: Mapping[str, Chunks], codes: NDArray[Any], passes: Passes, pi: float | None
+) -> ClassMix | None:
+    """Return the class mix of fresh traffic from as many rows as in memory, which are brought here."""
+    sides = rows["id"], rows["unlabeled"]
+    picked = [np.arange(0, len(side), -(-len(side) // MIX_ROWS)) for side in sides]
+    brought = [side.pick(at).bring(passes, "class mix") for side, at in zip(sides, picked, strict=True)]
+    scored = [model.scorer_.scored(part, model.rule_.problem.loss).log_ratio for part in brought]
+    chosen = codes[picked[0]].astype(np.int64)
+    return fresh_mix(model, (brought[0], brought[1]), chosen, (scored[0], scored[1]), pi)
+
+
 class _Seen(NamedTuple):
-    """One chunk: what every rule did, the rows of the sample, and the losses on them where labels are known."""
+    """One chunk: what every rule did, the rows of the sample, and losses and classes of them where labels are known."""
 
     tallies: list[Tally]
     scored: Scored
     loss: Floats
+    codes: NDArray[Any]
 
 
 def _seen(
@@ -216,16 +260,27 @@ def _seen(
     scored, loss = scorer.scored(rows, problem.loss), None
     if codes is not None:
         loss = problem.losses(codes, np.searchsorted(scorer.classes, scored.label), len(scorer.classes))
-    counts = [tally(rule.score(scored) <= rule.threshold, loss, loss_values) for rule in rules]
-    return _Seen(counts, scored.take(chosen), np.zeros(0) if loss is None else loss[chosen])
+    k = len(scorer.classes)
+    counts = [tally(rule.score(scored) <= rule.threshold, loss, loss_values, codes, k) for rule in rules]
+    none = np.zeros(0)
+    labels = none if codes is None else np.asarray(codes)[chosen]
+    return _Seen(counts, scored.take(chosen), none if loss is None else loss[chosen], labels)
 
 
 def _own(
-    model: POSCOD, rows: Mapping[str, Any], y: Any, progress: Progress | None, *, level: float, pi: float | None = None
+    model: POSCOD,
+    rows: Mapping[str, Any],
+    y: Any,
+    progress: Progress | None,
+    *,
+    level: float,
+    class_mix: str,
+    pi: float | None = None,
 ) -> Measured:
     """Measure the rule of a model; scores come here only where a share has to be estimated from them."""
     passes = Passes(progress)
     chunks = {name: rows_for(model, X, f"X_{name}", passes) for name, X in rows.items()}
     most = SAMPLE_ROWS if pi is None and "unlabeled" in rows else 0
     own = own_rule(model.rule_)
-    return read_chunks(model, chunks, y, passes, pi=pi, level=level, rules=[own], most=most).measured[own.name]
+    options: dict[str, Any] = {"pi": pi, "level": level, "rules": [own], "most": most, "class_mix": class_mix}
+    return read_chunks(model, chunks, y, passes, **options).measured[own.name]

@@ -26,6 +26,7 @@ from poscod.model import (
     Labeled,
     NetworkHead,
     Schema,
+    Seen,
     features_of,
     fit_classifier,
     fit_on,
@@ -57,7 +58,7 @@ def fit(
     ----------
     model : POSCOD
         What to fit. Its classifier is `FrozenEstimator` of a fitted one (None with DaskActivations), and its ratio
-        ``CorrectedSigmoid(recipe="paper")``, unless `sample_rows` is given.
+        ``CorrectedSigmoid(recipe="paper")``, unless `sample_rows` is given. ``calibration="auto"`` is the share 0.5 here.
     X : dask Array of shape (n, d), dask DataFrame or DaskActivations
         Labeled rows; rows whose label is -1 are the unlabeled traffic.
     y : dask Array of shape (n,), dask Series or array-like
@@ -150,6 +151,19 @@ class ChunkEngine:
         """Calibrate the logits of a sample."""
         found = self.score(None, at)
         return temperature_of(found.logits, codes[found.rows])
+
+    def seen(self, rows: Labeled, traffic_weight: Floats | None, most: int) -> Seen:
+        """Bring what the classifier says of samples of both sides."""
+        first = draw(len(rows.at), most, self._rng)
+        known = self._views(self._rows.pick(rows.at[first]))
+        if self._traffic is None:
+            return Seen(known, rows.take(first), None, None)
+        second = draw(len(self._traffic), most, self._rng)
+        weight = None if traffic_weight is None else traffic_weight[second]
+        return Seen(known, rows.take(first), self._views(self._traffic.pick(second)), weight)
+
+    def _views(self, rows: Chunks) -> Activations:
+        return view(self._classifier, rows.bring(self._passes, "class mix"), with_features=self._features)
 
     def fit_ratio(self, ratio: Any, at: Indices, weight: Floats | None, traffic_weight: Floats | None) -> Any:
         """Fit a ratio on all rows where they are, or on a sample here."""

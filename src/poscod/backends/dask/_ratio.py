@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from sklearn.base import clone
 from poscod._validation import Floats, check_count, check_weight
 from poscod.backends.dask._chunks import Chunks, as_chunks, as_vector, draw
 from poscod.backends.dask._passes import Passes, Progress
-from poscod.exceptions import InvalidInputError, PoscodWarning
+from poscod.exceptions import InvalidInputError
 from poscod.ratio import (
     CorrectedSigmoid,
     Design,
@@ -35,11 +34,9 @@ from poscod.ratio import (
     information,
     loss_sums,
     moments,
+    row_hash,
     scaler_of,
 )
-
-L2_ROWS = 20_000
-"""Rows of each side that l2="cv" is chosen on: folds need their rows in memory."""
 
 Weights = tuple[Floats | None, Floats | None]
 
@@ -80,8 +77,8 @@ def fit_ratio(
     -----
     The objective is the weighted mean negative log-likelihood of `CorrectedSigmoid`, summed per chunk in float64 and then over
     chunks in a fixed order, so that the result depends on the chunks in the last bits only and on the number of workers not
-    at all. ``l2="cv"`` is chosen by the same code on 20,000 rows of each side, drawn at random (all where there are no more), and
-    that penalty is then fitted on all rows.
+    at all. ``l2="cv"`` is chosen, here as in memory, on 20,000 rows of each side, drawn by their content (all where there are no more), and
+    that penalty is then fitted on all rows. To draw them, 8 bytes per row are brought to this process.
     """
     passes = Passes(progress)
     check_sampled(ratio, sample_rows)
@@ -123,8 +120,7 @@ def sampled(
     """Bring a random sample of each side, and its weights, to this process."""
     drawn = [draw(len(side), rows, rng) for side in sides]
     parts = [side.pick(chosen).bring(passes, "sample") for side, chosen in zip(sides, drawn, strict=True)]
-    known, mixture = (None if w is None else w[chosen] for w, chosen in zip(weights, drawn, strict=True))
-    return parts, (known, mixture)
+    return parts, _at(weights, drawn)
 
 
 def fit_linear(
@@ -145,22 +141,23 @@ def fit_linear(
                 allowed=ratio.min_rows,
                 got=len(side),
             )
-    l2 = 0.0 if ratio.l2 is None else ratio.l2
-    if l2 == "cv":
-        parts, drawn = sampled((known, mixture), L2_ROWS, np.random.default_rng(ratio.random_state), passes, weights)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PoscodWarning)  # what the fit on all rows says counts
-            l2 = clone(ratio).fit(*parts, sample_weight_id=drawn[0], sample_weight_unlabeled=drawn[1]).l2_
+    sides = (known, mixture)
+
+    def hashes(side: int) -> NDArray[np.uint64]:
+        return np.concatenate(passes.collect(sides[side].map(row_hash, ratio.random_state).parts, "row hashes"))
+
+    def bring(places: list[NDArray[np.intp]]) -> Any:
+        first, second = (side.pick(at).bring(passes, "sample") for side, at in zip(sides, places, strict=True))
+        return (as_rows(first, "X_id"), as_rows(second, "X_unlabeled")), _at(weights, places)
+
+    chosen = ratio.penalty((len(known), len(mixture)), hashes, bring)
     sums_of = [
         (float(len(side)), float(len(side))) if w is None else (float(w.sum()), float(w @ w))
-        for w, side in zip(weights, (known, mixture), strict=True)
+        for w, side in zip(weights, sides, strict=True)
     ]
     total, squares = (a + b for a, b in zip(*sums_of, strict=True))
     odds = float(logit(sums_of[1][0] / total))
-    own = [
-        [None] * len(side.parts) if w is None else side.spread(w)
-        for side, w in zip((known, mixture), weights, strict=True)
-    ]
+    own = [[None] * len(side.parts) if w is None else side.spread(w) for side, w in zip(sides, weights, strict=True)]
 
     def sums(function: Any, merge: Any, label: str, *arguments: Any) -> Any:
         parts = [
@@ -180,11 +177,16 @@ def fit_linear(
         lambda fit: sums(_part_information, _sum, "information", scaler, 1.0 / total, fit, odds),
     )
     columns = {"features": len(first), **({"logits": n_logits} if n_logits else {})}
-    return clone(ratio).fit_joint(data, l2, columns)
+    return clone(ratio).fit_joint(data, chosen, columns)
 
 
 def _weight(values: Any, name: str, side: Chunks) -> Floats | None:
     return None if values is None else check_weight(as_vector(values), name, len(side))
+
+
+def _at(weights: Weights, places: Sequence[NDArray[np.intp]]) -> Weights:
+    first, second = (None if w is None else w[at] for w, at in zip(weights, places, strict=True))
+    return first, second
 
 
 def _features(rows: Any, name: str) -> NDArray[Any]:

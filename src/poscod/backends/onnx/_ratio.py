@@ -6,16 +6,27 @@ Convention: formulas and types follow `poscod.ratio`; large products are taken i
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poscod.backends.onnx._graph import Graph
 from poscod.backends.onnx._risk import Top, split_top
 from poscod.exceptions import InvalidInputError
-from poscod.ratio import CLIP, FOLDED_MEAN, LOG_LIMIT, NEIGHBOURS, TINY, Bank, LinearRatio, Representation, StrongRatio
+from poscod.ratio import (
+    CLIP,
+    FARTHEST,
+    FOLDED_MEAN,
+    LOG_LIMIT,
+    RESOLVED,
+    TINY,
+    Landmarks,
+    LinearRatio,
+    StrongRatio,
+)
+
+# Farther than any row, and harmless in float32.
+FAR = 1e30
 
 
 def log_ratio(graph: Graph, ratio: Any, features: str, logits: str | None, n_classes: int) -> str:
@@ -48,7 +59,12 @@ def _strong(graph: Graph, model: StrongRatio, features: str, logits: str | None,
     """Tilt * consensus + theta^T [consensus | evidence | features] + intercept."""
     shape = model.representation
     top = None if logits is None else split_top(graph, logits, n_classes)
-    raw = _places(graph, shape, features, None if top is None else top.where)
+    marks = shape.banks[0]
+    if not isinstance(marks, Landmarks):
+        raise InvalidInputError(
+            "The model's ratio is of the first edition and cannot be exported: fit the model again with this version."
+        )
+    raw = _place(graph, marks, features, None if top is None else top.where)
     if logits is not None and top is not None:
         raw = graph("Concat", _logit_evidence(graph, logits, top), _norms(graph, features), raw, axis=1)
     standard = graph.standardise(raw, shape.mean, 1.0 / shape.scale, graph.wide)
@@ -63,7 +79,7 @@ def _strong(graph: Graph, model: StrongRatio, features: str, logits: str | None,
         part = graph("MatMul", graph.clip(standard, -CLIP, CLIP), graph.real(evidence[:, None]))
         out = graph("Add", out, part)
     if rest.any():
-        scaled = graph.standardise(features, model.scaler.mean, 1.0 / model.scaler.scale, graph.narrow)
+        scaled = _bounded(graph, graph.standardise(features, model.scaler.mean, 1.0 / model.scaler.scale, graph.narrow))
         out = graph("Add", out, graph.product(scaled, rest[:, None]))
     return out
 
@@ -91,40 +107,59 @@ def _norms(graph: Graph, features: str) -> str:
     return graph("Concat", *(graph("Neg", graph.log_at_least(norm, graph.real(TINY))) for norm in norms), axis=1)
 
 
-def _places(graph: Graph, shape: Representation, features: str, predicted: str | None) -> str:
-    """Mean over the banks of where the rows lie."""
-    norm = graph("Max", graph("Sqrt", graph.squares(features)), graph.real(TINY))
-    unit = graph("Div", features, graph.cast(norm, graph.narrow))
-    places = [_place(graph, bank, features, unit, predicted) for bank in shape.banks]
-    total = functools.reduce(lambda first, second: graph("Add", first, second), places)
-    return graph("Div", total, graph.real(float(len(places))))
-
-
-def _place(graph: Graph, bank: Bank, features: str, unit: str, predicted: str | None) -> str:
+def _place(graph: Graph, marks: Landmarks, features: str, predicted: str | None) -> str:
     """Neighbours, class means, residual and, with a network, the predicted class and the whole."""
     tiny = graph.real(TINY)
-    x = graph.standardise(features, bank.centre, bank.scale, graph.narrow)
-    near = _near(graph, bank.neighbours, unit if bank.unit else x)
-    points = graph.product(x, bank.whitening)
-    cross = graph("MatMul", points, graph.real(-2.0 * bank.means.T))
-    to_class = graph("Add", graph("Add", graph.squares(points), cross), graph.real(np.sum(bank.means**2, axis=1)))
-    to_class = graph("Max", to_class, tiny)
-    residual = graph.log_at_least(graph.squares(graph.product(x, bank.minor)), tiny)
+    x = _bounded(graph, graph.standardise(features, marks.centre, marks.scale, graph.narrow))
+    z = graph("MatMul", x, graph.constant(marks.axes, graph.narrow))
+    square = graph.product(graph("Mul", z, z), marks.measures)
+    along, minor, spread = (graph("Gather", square, graph.constant([k], "int64"), axis=1) for k in range(3))
+    length = graph.squares(x)
+    nothing = graph.real([[0.0]])
+    rest = nothing if marks.complete else graph("Max", graph("Sub", length, along), nothing)
+    points = graph.product(z, marks.whitening)
+    cross = graph("MatMul", points, graph.real(-2.0 * marks.means.T))
+    to_class = graph("Add", graph("Add", graph.squares(points), cross), graph.real(np.sum(marks.means**2, axis=1)))
+    to_class = graph("Max", graph("Add", to_class, graph("Div", rest, graph.real(marks.inside))), tiny)
+    resolved = graph("Add", graph("Mul", length, graph.real(RESOLVED)), tiny)
+    residual = graph.log_at_least(graph("Add", rest, minor), resolved)
+    near = _near(graph, marks, _unit(graph, features) if marks.unit else x, predicted)
     columns = [near, graph("Log", graph.reduce("ReduceMin", to_class)), graph("Mul", residual, graph.real(0.5))]
     if predicted is not None:
         columns.append(graph("Log", graph("GatherElements", to_class, predicted, axis=1)))
-        columns.append(graph.log_at_least(graph.squares(graph.product(x, bank.whitening_global)), tiny))
+        whole = graph("Add", spread, graph("Div", rest, graph.real(marks.outside)))
+        columns.append(graph.log_at_least(whole, tiny))
     return graph("Concat", *columns, axis=1)
 
 
-def _near(graph: Graph, rows: NDArray[Any], x: str) -> str:
-    """Logarithm of the mean squared distance to the nearest rows of a bank."""
-    k = min(NEIGHBOURS, len(rows))
-    half = 0.5 * np.einsum("ij,ij->i", rows, rows)
-    closeness = graph("MatMul", x, graph.constant(rows.T, graph.narrow))
+def _bounded(graph: Graph, x: str) -> str:
+    bounded = graph("Max", x, graph.constant(-FARTHEST, graph.narrow))
+    return graph("Min", bounded, graph.constant(FARTHEST, graph.narrow))
+
+
+def _unit(graph: Graph, features: str) -> str:
+    norm = graph("Max", graph("Sqrt", graph.squares(features)), graph.real(TINY))
+    return graph("Div", features, graph.cast(norm, graph.narrow))
+
+
+def _near(graph: Graph, marks: Landmarks, x: str, predicted: str | None) -> str:
+    """Logarithm of the squared distance to the nearest row of the own class: rows of the others are pushed away."""
+    half = 0.5 * np.einsum("md,md->m", marks.rows, marks.rows)
+    if marks.unit:
+        half[:] = 0.5
+    closeness = graph("MatMul", x, graph.constant(marks.rows.T, graph.narrow))
     closeness = graph("Sub", closeness, graph.constant(half, graph.narrow))
-    best = graph("TopK", closeness, graph.constant([k], "int64"), more=("index",), axis=1)
-    mean = graph("Mul", graph.reduce("ReduceSum", graph.cast(best, graph.wide)), graph.real(2.0 / k))
-    square = graph.squares(x)
-    floor = graph("Add", graph("Mul", square, graph.real(1e-6)), graph.real(TINY))
-    return graph.log_at_least(graph("Sub", square, mean), floor)
+    index = (
+        graph.constant([0], "int64") if predicted is None else graph("Squeeze", predicted, graph.constant([1], "int64"))
+    )
+    share, pushed = marks.nearest()
+    best = None
+    for k in range(share.shape[1]):
+        away = graph("Gather", graph.constant(np.where(pushed[:, k], -FAR, 0.0), graph.narrow), index, axis=0)
+        found = graph.cast(graph.reduce("ReduceMax", graph("Add", closeness, away)), graph.wide)
+        found = graph("Mul", found, graph("Gather", graph.real(share[:, k : k + 1]), index, axis=0))
+        best = found if best is None else graph("Add", best, found)
+    assert best is not None
+    square = graph.real([[1.0]]) if marks.unit else graph.squares(x)
+    floor = graph("Add", graph("Mul", square, graph.real(RESOLVED)), graph.real(TINY))
+    return graph.log_at_least(graph("Sub", square, graph("Mul", best, graph.real(2.0))), floor)

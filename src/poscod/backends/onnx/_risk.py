@@ -33,14 +33,16 @@ def split_top(graph: Graph, logits: str, n_classes: int) -> Top:
     return Top(index, best, graph("Where", mask, graph.real(NEVER), logits))
 
 
-def answer(graph: Graph, logits: str, n_classes: int, temperature: float, loss: Floats) -> str:
+def answer(graph: Graph, logits: str, n_classes: int, temperature: float, bias: Floats | None, loss: Floats) -> str:
     """Add posterior and answer, and return the conditional risk."""
     rows = graph.constant([-1], "int64")
     scaled = graph("Div", logits, graph.real(temperature))
+    if bias is not None:
+        scaled = graph("Add", scaled, graph.real(bias[None, :]))
     posterior = graph("Softmax", scaled, axis=1, name="posterior")
     if np.array_equal(loss, 1.0 - np.eye(n_classes)):
         top = split_top(graph, scaled, n_classes)
-        label = graph("ArgMax", logits, axis=1, keepdims=1)
+        label = top.where
         risk = graph("Sigmoid", graph.reduce("ReduceLogSumExp", graph("Sub", top.others, top.best)))
     else:
         expected = graph("MatMul", posterior, graph.real(loss))

@@ -16,7 +16,7 @@
   const rows = {};
   for (const [name, group] of Object.entries(data.groups)) {
     rows[name] = { n: group.embedded };
-    for (const column of ["risk", "log_ratio", "loss", "weight"]) {
+    for (const column of ["risk", "log_ratio", "loss", "weight", "class"]) {
       if (group[column] !== undefined) rows[name][column] = decode(group[column]);
     }
   }
@@ -48,6 +48,37 @@
     }
     return s[at];
   };
+
+  // In another class mix a class counts by its share, not by its rows, as in poscod.model's Tally: TPR, mean loss, and the rows their variance stands for.
+  const mixed = data.mix === null ? null : (() => {
+    const n = new Float64Array(data.mix.share.length);
+    for (const k of rows.id.class) n[k]++;
+    const all = data.mix.share.reduce((sum, q, k) => sum + (n[k] > 0 ? q : 0), 0);
+    const share = data.mix.share.map((q, k) => all > 0 ? (n[k] > 0 ? q / all : 0) : 1 / n.length), unseen = Math.max(0, 1 - all);
+    const top = Math.max(1, 1 / share.reduce((sum, q, k) => sum + q * q / Math.max(n[k], 1), 0));
+    const covariance = data.mix.covariance === null ? null : decode(data.mix.covariance);
+    return (accept) => {
+      const K = n.length, accepted = new Float64Array(K), lost = new Float64Array(K);
+      for (let i = 0; i < rows.id.n; i++) {
+        if (accept[i]) { accepted[rows.id.class[i]]++; lost[rows.id.class[i]] += rows.id.loss[i]; }
+      }
+      const size = n.map((x) => Math.max(x, 1)), rate = accepted.map((x, k) => x / size[k]);
+      let tpr = 0, loss = 0, mass = 0, variance = 0.25 * unseen ** 2;
+      for (let k = 0; k < K; k++) {
+        tpr += share[k] * rate[k];
+        loss += share[k] / size[k] * lost[k];
+        mass += share[k] / size[k] * accepted[k];
+      }
+      const slope = (k) => share[k] > 0 ? rate[k] - tpr : 0;
+      for (let k = 0; k < K; k++) {
+        const smooth = (accepted[k] + tpr) / (size[k] + 1);
+        variance += share[k] ** 2 / size[k] * smooth * (1 - smooth);
+        for (let j = 0; covariance !== null && j < K; j++) variance += slope(k) * covariance[k * K + j] * slope(j);
+      }
+      const inside = Math.min(Math.max(tpr, 0.5 / top), 1 - 0.5 / top);
+      return { tpr, selective: loss / mass, rows: Math.min(Math.max(inside * (1 - inside) / Math.max(variance, 1e-300), 1), top) };
+    };
+  })();
 
   const risk = (alpha, selective, fpr) =>
     alpha === 0 ? selective : alpha === 1 ? fpr : (1 - alpha) * selective + alpha * fpr;
@@ -89,15 +120,17 @@
       found.outcome[name] = counts;
       found.accept[name] = accept;
     }
-    found.tpr = share.id;
-    found.selective_risk = scale * lost / found.outcome.id[0];
+    const known = mixed === null ?
+      { tpr: share.id, selective: lost / found.outcome.id[0], rows: rows.id.n } : mixed(found.accept.id);
+    found.tpr = known.tpr;
+    found.selective_risk = scale * known.selective;
     if (rows.ood) {
       found.fpr = share.ood;
       found.risk = risk(alpha, found.selective_risk, found.fpr);
     }
     if (rows.unlabeled) {
       found.accepted = share.unlabeled;
-      found.free_fpr = freeFpr(share.id, share.unlabeled, rows.id.n, rows.unlabeled.n);
+      found.free_fpr = freeFpr(known.tpr, share.unlabeled, known.rows, rows.unlabeled.n);
       found.free_risk = risk(alpha, found.selective_risk, found.free_fpr);
     }
     return found;

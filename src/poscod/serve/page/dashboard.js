@@ -121,7 +121,7 @@ function showModel(model) {
     ["File", model.file], ["SHA-256", model.sha256], ["Loaded", model.loaded_at], ["poscod", model.poscod],
     ["Rule", model.rule.sentence], ["Threshold", String(model.rule.threshold)], ["Slope", String(model.rule.slope)],
     ["Classes", model.classes.slice(0, 30).join(", ") + (model.classes.length > 30 ? `, ... (${model.classes.length})` : "")],
-    ["OOD share at fit", percent(model.ood_prior)],
+    ["OOD share at fit", percent(model.ood_prior)], ["Class mix", model.class_mix.sentence],
     ["TPR on calibration rows", percent(model.calibration.tpr) + ` of ${model.calibration.rows}`],
     ["Estimated FPR", percent(model.calibration.fpr)],
   ]);

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Cross-fitting: one set of folds serves classifier, ratio and threshold, and every row is used for all three.
+
+Convention: labeled and unlabeled rows of a fold are seen through one classifier, trained on the labeled rows outside the fold. Without OOD rows both
+sides then look the same, whatever the classifier does with rows it has seen. Classifier and ratio that decide are fitted on all rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+
+from poscod._validation import Floats
+from poscod.activations import Activations
+from poscod.exceptions import InvalidInputError, PoscodError
+from poscod.model._mix import Seen, bias_of, carry_error, find_mix, in_mix
+from poscod.model._parts import TRAFFIC_ROWS, Labeled, fit_classifier, given_classifier, ratio_weights, temperature_of
+from poscod.model._plan import Folds, Indices, Keys
+from poscod.model._rows import LEAST_PROBABILITY, take
+from poscod.model._scorer import (
+    NetworkHead,
+    Scorer,
+    all_finite,
+    features_of,
+    log_ratio_of,
+    needs_transform,
+    transformer_of,
+    unchecked,
+    view,
+)
+from poscod.ratio import cross_fit
+from poscod.selector import Calibration
+
+# A column is the same in two pipelines if nearly all rows have nearly the same value in it, in units of its standard deviation. The mean of 80 % of
+# 40 rows is so far from the mean of all of them once in a thousand times; directions that follow noise, and weights of rare words, differ by more.
+SAME_VALUE, NEARLY_ALL = 0.25, 0.95
+
+
+class UnstableFeaturesError(PoscodError):
+    """What a pipeline makes of a row depends on the rows it was fitted on: features of different folds are not comparable."""
+
+
+def fit_folds(
+    X: Any,
+    traffic: Any,
+    template: Any,
+    ratio: Any,
+    rows: Labeled,
+    traffic_weight: Floats | None,
+    plan: Folds,
+    key_traffic: Keys,
+    classes: NDArray[Any],
+    class_mix: str | Floats,
+) -> tuple[Scorer, Calibration]:
+    """Fit classifier, temperature and ratio by cross-fitting, and score every row by parts that have not seen it; see `UnstableFeaturesError`."""
+    rest, held = rows.take(plan.rest), rows.take(plan.held)
+    own = take(X, rest.at)
+    if isinstance(template, (FrozenEstimator, NetworkHead)):
+        classifier = given_classifier(template, X, classes)
+        transforms, informed = needs_transform(classifier, X), np.ones(len(rest.at), dtype=bool)
+        known = view(classifier, own, transforms=transforms)
+        seen = None if traffic is None else view(classifier, traffic, transforms=transforms)
+    else:
+        classifier = fit_classifier(template, own, rest)
+        transforms = needs_transform(classifier, X)
+        known, seen, informed = _out_of_fold(classifier, template, (own, traffic), rest, plan, classes, transforms)
+    fresh = view(classifier, take(X, held.at), transforms=transforms) if len(held.at) else None
+    views = [part for part in (known, seen, fresh) if part is not None]
+    uses_features = isinstance(X, Activations) or all_finite(views)
+    if not uses_features:
+        known = unchecked(None, known.logits)
+        seen, fresh = (None if part is None else unchecked(None, part.logits) for part in (seen, fresh))
+    if not informed.any():
+        raise InvalidInputError(
+            "{y} has a single row of every class, {got} in all: no row is left to check what was learned from the others; add rows.",
+            got=len(informed),
+        )
+    temperature = temperature_of(known.logits[informed], rest.codes[informed])
+    folds = plan.fold, plan.traffic
+    mix = find_mix(class_mix, rest, lambda: Seen(known, rest, seen, traffic_weight, folds), temperature, classes)
+    fitted, log_ratio, log_traffic = None, np.full(len(known), -np.inf), np.zeros(0)
+    if ratio is not None:
+        fitted = clone(ratio)
+        given = (known, seen, *folds)
+        weights = ratio_weights(in_mix(mix, rest), traffic_weight)
+        # Anything with fit and log_ratio is a ratio.
+        one_fit = getattr(fitted, "cross_fit", None)
+        log_ratio, log_traffic = cross_fit(fitted, *given, **weights) if one_fit is None else one_fit(*given, **weights)
+        carry_error(fitted, mix, log_ratio, rest, log_traffic)
+    sets = rest
+    if fresh is not None:
+        known, sets, log_ratio = fresh, held, log_ratio_of(fitted, fresh)
+    kept = np.arange(0) if fitted is None else _some(key_traffic, TRAFFIC_ROWS)
+    traffic_logits = np.zeros((0, len(classes))) if seen is None else seen.logits[kept]
+    scorer = Scorer(classifier, fitted, temperature, classes, uses_features, transforms, bias_of(mix))
+    return scorer, Calibration(
+        classes,
+        scorer.calibrated(known.logits),
+        log_ratio,
+        sets.codes,
+        sets.weight,
+        scorer.calibrated(traffic_logits),
+        log_traffic[kept],
+        0.0 if fitted is None else float(fitted.ood_prior_),
+        held_out=fresh is not None,
+        mix=mix,
+    )
+
+
+def _out_of_fold(
+    classifier: Any,
+    template: Any,
+    sides: tuple[Any, Any],
+    rest: Labeled,
+    plan: Folds,
+    classes: NDArray[Any],
+    transforms: bool,
+) -> tuple[Activations, Activations | None, NDArray[np.bool_]]:
+    """Return both sides as classifiers see them that were trained outside the fold of a row, and which rows have a class that theirs knew."""
+    folds = plan.fold, plan.traffic
+    logits = [np.empty((len(fold), len(classes))) for fold in folds]
+    features = [_Features(classifier, side, len(fold), transforms) for side, fold in zip(sides, folds, strict=True)]
+    informed = np.ones(len(plan.fold), dtype=bool)
+    for k in range(int(plan.fold.max()) + 1):
+        outside, inside = np.flatnonzero(plan.fold != k), [np.flatnonzero(fold == k) for fold in folds]
+        learn = rest.take(outside)
+        part = fit_classifier(template, take(sides[0], outside), learn)
+        for side, at, out, made in zip(sides, inside, logits, features, strict=True):
+            if not len(at):
+                continue
+            seen = made.view(part, take(side, at))
+            # A class that the rows outside the fold do not hold is all but impossible there.
+            out[at] = np.log(LEAST_PROBABILITY)
+            out[np.ix_(at, np.searchsorted(classes, part.classes_))] = seen.logits
+            made.add(part, at, seen.features)
+        informed[inside[0]] = np.isin(rest.codes[inside[0]], learn.codes)
+    both = [unchecked(made.values, out) for made, out in zip(features, logits, strict=True)]
+    return both[0], None if sides[1] is None else both[1], informed
+
+
+class _Features:
+    """Features of one side: the numbers of the rows, which no classifier has touched, or what the pipeline of each fold makes of its rows."""
+
+    def __init__(self, classifier: Any, rows: Any, n: int, transforms: bool) -> None:
+        self._last, self._rows, self._n, self._made = classifier, rows, n, transforms
+        self.values = None if transforms or rows is None else features_of(classifier, rows, transforms=False)
+
+    def view(self, classifier: Any, rows: Any) -> Activations:
+        """Return what the classifier of a fold sees in rows of the fold."""
+        try:
+            return view(classifier, rows, with_features=self._made, transforms=self._made)
+        except ValueError as error:
+            if not self._made:
+                raise
+            raise UnstableFeaturesError(
+                "A pipeline of a fold refuses rows of it."
+            ) from error  # e.g. a category it does not know
+
+    def add(self, classifier: Any, at: Indices, made: NDArray[Any] | None) -> None:
+        """Take what the pipeline of a fold has made, if it is what the last pipeline makes; values are compared in the first fold."""
+        if not self._made:
+            return
+        if self.values is None:
+            again = features_of(self._last, take(self._rows, at), transforms=True)
+            if made is None or again is None:  # too wide for the ratio, which sees logits alone
+                self._made = False
+                return
+            if not _same_columns(made, again):
+                raise UnstableFeaturesError("Pipelines make other values.")
+            self.values = np.empty((self._n, made.shape[1]), dtype=made.dtype)
+        if made is None or made.shape[1] != self.values.shape[1] or _names(classifier) != _names(self._last):
+            raise UnstableFeaturesError("Pipelines make other columns.")
+        self.values[at] = made
+
+
+def _same_columns(one: NDArray[Any], two: NDArray[Any]) -> bool:
+    """Tell whether two pipelines make the same of nearly all rows, column by column."""
+    if one.shape != two.shape:
+        return False
+    with np.errstate(invalid="ignore"):
+        near = np.abs(one - two) <= SAME_VALUE * np.nanstd(two, axis=0)
+    return bool(((near | (one == two) | (np.isnan(one) & np.isnan(two))).mean(axis=0) >= NEARLY_ALL).all())
+
+
+def _names(classifier: Any) -> list[str] | None:
+    """Return the names of what a pipeline makes; None where its steps do not tell."""
+    try:
+        return [str(name) for name in transformer_of(classifier).get_feature_names_out()]
+    except (AttributeError, ValueError):
+        return None
+
+
+def _some(keys: Keys, most: int) -> Indices:
+    """Return the places of no more than so many rows, chosen by what they are."""
+    return np.arange(len(keys)) if len(keys) <= most else np.sort(np.argsort(keys, kind="stable")[:most])
