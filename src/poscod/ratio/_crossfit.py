@@ -234,7 +234,7 @@ class _Problem:
             u = _times(block, params[:-1])
             u += params[-1]
             u += self._offset[rows, None]
-            loss, by_u = _losses(u, min(max(self._table.n_id - rows.start, 0), len(u)), self._la)
+            loss, by_u = side_losses(u, min(max(self._table.n_id - rows.start, 0), len(u)), self._la)
             mass = self._mass[rows]
             by_u *= mass
             value += np.einsum("ij,ij->j", mass, loss)
@@ -266,7 +266,7 @@ def _direction(slope: Floats, steps: list[tuple[Floats, Floats, Floats]], metric
     return np.asarray(-r)
 
 
-def _losses(u: Floats, n_id: int, la: float) -> tuple[Floats, Floats]:
+def side_losses(u: Floats, n_id: int, la: float) -> tuple[Floats, Floats]:
     """Return loss and slope like `row_losses`, for a block whose first n_id rows are ID: one exponential and one logarithm a row."""
     a = np.exp(la)
     far = bool(np.abs(u).max(initial=0.0) > FAR)
@@ -294,7 +294,7 @@ def _information(u: Floats, la: float) -> Floats:
 
 def held_out_losses(u: Floats, table: Table, pi: float) -> Floats:
     """Return the log-loss of u summed over the rows of each fold, weights scaled to a mean of one."""
-    loss, _ = _losses(u, table.n_id, log_a(pi, table.log_odds_u))
+    loss, _ = side_losses(u, table.n_id, log_a(pi, table.log_odds_u))
     return np.bincount(table.fold, table.weight * loss, table.n_folds) / float(table.weight.sum()) * len(u)
 
 
@@ -309,7 +309,7 @@ def recalibrate(u: Floats, table: Table, pi: float) -> tuple[float, float]:
 
     def loss(q: Floats) -> tuple[float, Floats]:
         kappa = np.exp(q[0])
-        value, slope = _losses(kappa * u + q[1], table.n_id, la)
+        value, slope = side_losses(kappa * u + q[1], table.n_id, la)
         slope *= weight
         total = float(weight @ value) + 0.5 * (q[0] / SPREAD) ** 2
         return total / n, np.array([kappa * float(slope @ u) + q[0] / SPREAD**2, float(slope.sum())]) / n

@@ -17,7 +17,8 @@ from scipy.special import logsumexp
 
 from poscod._validation import Floats
 from poscod.exceptions import warn_caller
-from poscod.ratio._crossfit import CrossFit, InMemory, Table, cross_fit, recalibrate, start_from
+from poscod.ratio._crossfit import CrossFit, InMemory, Table, cross_fit, recalibrate, side_losses, start_from
+from poscod.ratio._likelihood import log_a
 from poscod.ratio._design import Design, Scaler, fit_scaler
 from poscod.ratio._evidence import FARTHEST, axes_of_rows
 from poscod.ratio._gate import gate_p_value
@@ -44,17 +45,25 @@ COUNTS = 0.01
 SEARCH_ROWS = 20000
 SEARCH_NUMBERS = 3_000_000
 BLOCK_ROWS = 16384
+# Shares of the ID-only rule in g that are tried, and what one may cost in held-out log-likelihood, for each OOD row that is expected.
+BROAD = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+BROAD_COST = 0.04
 
 
 @dataclass(frozen=True)
 class StrongRatio:
-    """log g of the strong recipe: ``tilt * consensus + theta^T [consensus | evidence | features] + intercept``."""
+    """log g of the strong recipe: a learned part, linear in the columns, and a broad one, the ID-only rule.
+
+    ``g = (1 - broad) exp(tilt * consensus + theta^T [consensus | evidence | features] + intercept) + broad exp(TILT * consensus - log_norm)``.
+    """
 
     representation: Representation
     scaler: Scaler
     tilt: float
     theta: Floats
     intercept: float
+    broad: float = 0.0
+    log_norm: float = 0.0
 
     def __call__(self, rows: Rows) -> Floats:
         """Return log g of some rows."""
@@ -63,7 +72,7 @@ class StrongRatio:
         if self.theta.any():
             matrix = _columns(rows, evidence, consensus, self.scaler)
             out += matrix @ self.theta.astype(matrix.dtype)
-        return np.asarray(out, dtype=np.float64)
+        return with_broad(np.asarray(out, dtype=np.float64), TILT * consensus - self.log_norm, self.broad)
 
 
 @dataclass(frozen=True)
@@ -312,15 +321,46 @@ def fit_strong(
         # With all rows the penalty no longer shrinks the scale: what was learned on part of them needs no stretching.
         (blend, scores), kappa, shift = sample.refit(blend, pi), 1.0, 0.0
     constant = shift - table.log_odds_u - float(np.log(pi))
+    learned = [kappa * values + constant for values in scores]
+    id_only = [TILT * values - sample.log_norm for values in sample.consensus]
+    broad = broad_share(learned, id_only, weights, pi)
     ratio = StrongRatio(
         representation,
         sample.scaler,
         kappa * blend.tilt,
         kappa * sample.theta(blend),
         kappa * blend.intercept + constant,
+        broad,
+        sample.log_norm,
     )
-    own = tuple(kappa * values + constant for values in scores)
+    own = [with_broad(one, other, broad) for one, other in zip(learned, id_only, strict=True)]
     return StrongFit(ratio, pi, p_value, curve, blend.weights, (own[0], own[1]))
+
+
+def with_broad(learned: Floats, id_only: Floats, share: float) -> Floats:
+    """Return log g where a share of the OOD inputs follows the ID-only rule, so that kinds the traffic did not hold are not taken for ID."""
+    if share == 0.0:
+        return learned
+    return np.logaddexp(np.log1p(-share) + learned, np.log(share) + id_only)
+
+
+def broad_share(learned: list[Floats], id_only: list[Floats], weights: tuple[Floats, Floats], pi: float) -> float:
+    """Return the largest share of the ID-only rule that held-out rows do not speak against.
+
+    The traffic cannot say which kinds will come; it can say what a share costs on the kinds it holds, in held-out likelihood.
+    """
+    mass = np.concatenate(weights)
+    null = float(np.log(weights[1].sum() / weights[0].sum()) + np.log(pi))
+    scaled = mass / mass.sum() * len(mass)
+
+    def loss(share: float) -> float:
+        u = np.concatenate([with_broad(one, two, share) for one, two in zip(learned, id_only, strict=True)]) + null
+        values, _ = side_losses(u, len(weights[0]), log_a(pi, null - float(np.log(pi))))
+        return float(scaled @ values)
+
+    found = {share: loss(share) for share in (0.0, *BROAD)}
+    most = min(found.values()) + BROAD_COST * pi * len(learned[1])
+    return max(share for share, value in found.items() if value <= most)
 
 
 def _shares(found: dict[str, tuple[Start, CrossFit]], loss: Floats) -> Floats:
