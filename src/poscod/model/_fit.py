@@ -7,6 +7,7 @@ engine decides anything; by folds (`_folds`) rows lie in memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,10 @@ from poscod.model._parts import (
     temperature_of,
 )
 from poscod.model._plan import Indices, plan_folds, plan_shares
+from poscod.model._range import Guard, Range, extents, measured, numeric_columns, ranges_of, scale_of
 from poscod.model._rows import chunks, is_numeric, marked_rows, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema, listed
-from poscod.model._scorer import NetworkHead, Scorer, all_finite, log_ratio_of, needs_transform, unchecked, view
+from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, unchecked, view
 from poscod.problem import RiskBound
 from poscod.selector import Calibration
 
@@ -103,15 +105,25 @@ class Memory:
         """Fit a ratio."""
         return clone(ratio).fit(self._rows(at), self._seen, **ratio_weights(weight, traffic_weight))
 
-    def score(self, ratio: Any, at: Indices) -> Kept:
-        """Score all of the rows."""
-        return _kept(np.arange(len(at)), ratio, self._rows(at))
+    def ranges(self, at: Indices, columns: tuple[int, ...] | None, transforms: bool) -> tuple[Range, ...] | None:
+        """Return what some rows and the traffic held, after what a pipeline makes of them; None where the ratio sees nothing of that."""
+        sides: Any = take(self.like, at), self.traffic
+        if transforms:
+            assert self._seen is not None
+            sides = self._rows(at).features, self._seen.features
+        if sides[0] is None:
+            return None
+        return ranges_of(*(extents(measured(rows, columns)) for rows in sides))
 
-    def score_traffic(self, ratio: Any, rows: int) -> Kept:
+    def score(self, scorer: Scorer, at: Indices) -> Kept:
+        """Score all of the rows."""
+        return _kept(np.arange(len(at)), scorer, take(self.like, at), self._rows(at))
+
+    def score_traffic(self, scorer: Scorer, rows: int) -> Kept:
         """Score every k-th row of the traffic."""
         assert self._seen is not None
         chosen = np.arange(0, len(self._seen), -(-len(self._seen) // rows))
-        return _kept(chosen, ratio, self._seen[chosen])
+        return _kept(chosen, scorer, take(self.traffic, chosen), self._seen[chosen])
 
     def _rows(self, at: Indices) -> Activations:
         return self._known if len(at) == len(self._at) else self._known[np.searchsorted(self._at, at)]
@@ -248,12 +260,17 @@ def _by_shares(
     mix = find_mix(class_mix, learn, lambda: engine.seen(learn, weights[1], MIX_ROWS), temperature, classes)
     if ratio is not None:
         fitted = engine.fit_ratio(ratio, learn.at, in_mix(mix, learn), weights[1])
-        seen = engine.score_traffic(fitted, TRAFFIC_ROWS)
-    kept = engine.score(fitted, rows.at[plan.score])
-    sets = rows.take(plan.score[kept.rows])
-    carry_error(fitted, mix, kept.log_ratio, sets, seen.log_ratio)
     transforms = needs_transform(classifier, engine.like)
     scorer = Scorer(classifier, fitted, temperature, classes, uses_features, transforms, bias_of(mix))
+    if fitted is not None:
+        columns = None if transforms else numeric_columns(engine.like)
+        seen, ranges = engine.score_traffic(scorer, TRAFFIC_ROWS), engine.ranges(learn.at, columns, transforms)
+        if ranges is not None:
+            scorer = replace(scorer, guard=Guard(ranges, columns, scale_of(seen.log_ratio)))
+            seen = engine.score_traffic(scorer, TRAFFIC_ROWS)
+    kept = engine.score(scorer, rows.at[plan.score])
+    sets = rows.take(plan.score[kept.rows])
+    carry_error(fitted, mix, kept.log_ratio, sets, seen.log_ratio)
     return scorer, Calibration(
         classes,
         scorer.calibrated(kept.logits),
@@ -287,5 +304,6 @@ def check_traffic(X: Any, X_unlabeled: Any) -> None:
         )
 
 
-def _kept(chosen: Indices, ratio: Any, rows: Activations) -> Kept:
-    return Kept(chosen, np.asarray(rows.logits, dtype=np.float64), log_ratio_of(ratio, rows))
+def _kept(chosen: Indices, scorer: Scorer, X: Any, seen: Activations) -> Kept:
+    rows, log_ratio = scorer.seen(X, seen)
+    return Kept(chosen, np.asarray(rows.logits, dtype=np.float64), log_ratio)

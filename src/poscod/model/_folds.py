@@ -20,13 +20,13 @@ from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.model._mix import Seen, bias_of, carry_error, find_mix, in_mix
 from poscod.model._parts import TRAFFIC_ROWS, Labeled, fit_classifier, given_classifier, ratio_weights, temperature_of
 from poscod.model._plan import Folds, Indices, Keys
+from poscod.model._range import Guard, beyond, extents, fold_distances, measured, numeric_columns, ranges_of, scale_of
 from poscod.model._rows import LEAST_PROBABILITY, take
 from poscod.model._scorer import (
     NetworkHead,
     Scorer,
     all_finite,
     features_of,
-    log_ratio_of,
     needs_transform,
     transformer_of,
     unchecked,
@@ -91,12 +91,24 @@ def fit_folds(
         one_fit = getattr(fitted, "cross_fit", None)
         log_ratio, log_traffic = cross_fit(fitted, *given, **weights) if one_fit is None else one_fit(*given, **weights)
         carry_error(fitted, mix, log_ratio, rest, log_traffic)
+    guard = None
+    if fitted is not None:
+        assert seen is not None
+        sides = (known.features, seen.features) if transforms else (own, traffic)
+        if sides[0] is not None:
+            columns = numeric_columns(sides[0])
+            parts = [(measured(side, columns), fold) for side, fold in zip(sides, folds, strict=True)]
+            labeled, distance = fold_distances(parts)
+            guard = Guard(ranges_of(labeled, extents(parts[1][0])), columns, scale_of(log_ratio))
+            log_ratio, log_traffic = (
+                beyond(values, far, guard.scale) for values, far in zip((log_ratio, log_traffic), distance, strict=True)
+            )
+    scorer = Scorer(classifier, fitted, temperature, classes, uses_features, transforms, bias_of(mix), guard)
     sets = rest
     if fresh is not None:
-        known, sets, log_ratio = fresh, held, log_ratio_of(fitted, fresh)
+        known, sets, log_ratio = fresh, held, scorer.seen(take(X, held.at), fresh)[1]
     kept = np.arange(0) if fitted is None else _some(key_traffic, TRAFFIC_ROWS)
     traffic_logits = np.zeros((0, len(classes))) if seen is None else seen.logits[kept]
-    scorer = Scorer(classifier, fitted, temperature, classes, uses_features, transforms, bias_of(mix))
     return scorer, Calibration(
         classes,
         scorer.calibrated(known.logits),

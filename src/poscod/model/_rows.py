@@ -103,7 +103,7 @@ def row_keys(X: Any, other: Any, seed: int) -> tuple[NDArray[np.uint64], NDArray
         sides = np.asarray(X), np.asarray(other)
         dtype = np.float32 if all(side.dtype == np.float32 for side in sides) else np.float64
         return row_hash(sides[0], seed, dtype), row_hash(sides[1], seed, dtype)
-    return _cell_keys(_columns(X), _columns(other), seed)
+    return _cell_keys(columns_of(X), columns_of(other), seed)
 
 
 def _sparse_keys(X: Any, seed: int) -> NDArray[np.uint64]:
@@ -117,7 +117,7 @@ def _sparse_keys(X: Any, seed: int) -> NDArray[np.uint64]:
     return mixed(total[rows.indptr[1:]] - total[rows.indptr[:-1]])
 
 
-def _columns(X: Any) -> list[NDArray[Any]]:
+def columns_of(X: Any) -> list[NDArray[Any]]:
     """Return the columns of texts, of a data frame or of an array of objects."""
     if hasattr(X, "iloc") and np.ndim(X) == 2:
         return [np.asarray(X.iloc[:, j]) for j in range(X.shape[1])]

@@ -21,6 +21,7 @@ from sklearn.pipeline import Pipeline
 from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.decision import Scored
+from poscod.model._range import Guard, beyond
 from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric
 from poscod.risk import bayes_decision_from_logits
 
@@ -58,6 +59,9 @@ class Scorer:
         of the first edition, decides by the type of the rows.
     bias : ndarray of shape (K,) or None, default=None
         Added to the scaled logits: log w of each class where the traffic has another class mix than the labeled rows.
+    guard : Guard or None, default=None
+        What labeled rows held, after what a pipeline makes of them: outside of it nothing that was learned is read, and log g rises with the distance. None
+        without a ratio, where the ratio sees no features of texts, and in models of the first edition.
     """
 
     classifier: Any
@@ -67,6 +71,7 @@ class Scorer:
     uses_features: bool = True
     transforms: bool | None = None
     bias: Floats | None = None
+    guard: Guard | None = None
 
     def calibrated(self, logits: NDArray[Any]) -> Floats:
         """Return logits whose softmax is the posterior for the class mix that is served."""
@@ -105,7 +110,11 @@ class Scorer:
         -------
         posterior : ndarray of shape (n, K)
         """
-        rows = view(self.classifier, X, with_features=False, transforms=self.transforms)
+        if self.guard is None:
+            rows = view(self.classifier, X, with_features=False, transforms=self.transforms)
+        else:
+            X, last = _transformed(self.classifier, X, self.transforms)
+            rows = view(last, self.guard.readable(X, self.guard.far(X)), with_features=False, transforms=False)
         return np.asarray(softmax(self.calibrated(rows.logits), axis=1))
 
     def scored(self, X: Any, loss: Any) -> Scored:
@@ -126,14 +135,43 @@ class Scorer:
         return Scored.join([self._block(block, loss) for block in chunks(X)] or [self._block(X, loss)])
 
     def _block(self, X: Any, loss: Any) -> Scored:
-        rows = self.view(X)
+        rows, log_ratio = self.seen(X)
         code, risk = bayes_decision_from_logits(self.calibrated(rows.logits), loss)
-        return Scored(self.classes[code], risk, log_ratio_of(self.ratio, rows))
+        return Scored(self.classes[code], risk, log_ratio)
 
+    def seen(self, X: Any, rows: Activations | None = None) -> tuple[Activations, Floats]:
+        """Return what the classifier says of some rows, and their log g: of rows outside of what was seen by their nearest values and their distance.
 
-def log_ratio_of(ratio: Any, rows: Activations) -> Floats:
-    """Return log g; -inf everywhere where no ratio was learned."""
-    return np.full(len(rows), -np.inf) if ratio is None else np.asarray(ratio.log_ratio(rows))
+        Parameters
+        ----------
+        X : rows like those given to fit
+            Inputs, of the kind given to fit.
+        rows : Activations, default=None
+            What the classifier says of them, where it has been asked already.
+
+        Returns
+        -------
+        rows : Activations
+        log_ratio : ndarray of shape (n,)
+            -inf everywhere where no ratio was learned.
+        """
+        if self.guard is None:
+            rows = self.view(X) if rows is None else rows
+            return rows, np.full(len(rows), -np.inf) if self.ratio is None else np.asarray(self.ratio.log_ratio(rows))
+        if rows is not None and self.transforms:
+            X, last = rows.features, _inner(self.classifier)[-1]
+        else:
+            X, last = _transformed(self.classifier, X, self.transforms)
+        far = self.guard.far(X)
+        if rows is None:
+            rows = view(last, self.guard.readable(X, far), with_features=self.uses_features, transforms=False)
+        if not len(far.at):
+            return rows, np.asarray(self.ratio.log_ratio(rows))
+        near = view(last, self.guard.nearest(X, far.at), with_features=self.uses_features, transforms=False)
+        out, inside = np.empty(len(rows)), np.delete(np.arange(len(rows)), far.at)
+        out[inside] = self.ratio.log_ratio(rows[inside])
+        out[far.at] = beyond(self.ratio.log_ratio(near), far.distance, self.guard.scale)
+        return rows, out
 
 
 def view(classifier: Any, X: Any, *, with_features: bool = True, transforms: bool | None = None) -> Activations:

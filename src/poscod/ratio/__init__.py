@@ -38,7 +38,7 @@ from poscod.ratio._rows import (
     row_hash,
 )
 from poscod.ratio._standard_sigmoid import StandardSigmoid
-from poscod.ratio._strong_recipe import StrongRatio
+from poscod.ratio._strong_recipe import TILT, StrongRatio
 
 __all__ = [
     "NNPU",

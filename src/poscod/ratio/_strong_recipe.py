@@ -17,8 +17,8 @@ from scipy.special import logsumexp
 
 from poscod._validation import Floats
 from poscod.exceptions import warn_caller
-from poscod.ratio._crossfit import CrossFit, InMemory, Table, cross_fit, recalibrate, side_losses, start_from
-from poscod.ratio._likelihood import log_a
+from poscod.ratio._broad import broad_share, with_broad
+from poscod.ratio._crossfit import CrossFit, InMemory, Table, cross_fit, recalibrate, start_from
 from poscod.ratio._design import Design, Scaler, fit_scaler
 from poscod.ratio._evidence import FARTHEST, axes_of_rows
 from poscod.ratio._gate import gate_p_value
@@ -45,9 +45,6 @@ COUNTS = 0.01
 SEARCH_ROWS = 20000
 SEARCH_NUMBERS = 3_000_000
 BLOCK_ROWS = 16384
-# Shares of the ID-only rule in g that are tried, and what one may cost in held-out log-likelihood, for each OOD row that is expected.
-BROAD = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-BROAD_COST = 0.04
 
 
 @dataclass(frozen=True)
@@ -128,6 +125,7 @@ class Sample:
         )
         self.scaler = fit_scaler([rows.features for rows in sides], list(weights))
         self.log_norm = float(logsumexp(TILT * self.consensus[0], b=weights[0] / weights[0].sum()))
+        self.id_only = TILT * self.consensus[0] - self.log_norm, TILT * self.consensus[1] - self.log_norm
         limit = max(500, min(SEARCH_ROWS, SEARCH_NUMBERS // (2 * sides[0].features.shape[1])))
         self.keep = [order[:limit] for order in orders]
         self.rest = [np.sort(order[limit:]) for order in orders]
@@ -309,8 +307,7 @@ def fit_strong(
         _warn_closed(p_value, min(len(rows) for rows in sides))
         width = 1 + len(representation.names) + sides[0].features.shape[1]
         ratio = StrongRatio(representation, sample.scaler, TILT, np.zeros(width), -sample.log_norm)
-        own = tuple(TILT * values - sample.log_norm for values in sample.consensus)
-        return StrongFit(ratio, 0.0, p_value, sample.curve(sample.consensus), {"id_only": 1.0}, (own[0], own[1]))
+        return StrongFit(ratio, 0.0, p_value, sample.curve(sample.consensus), {"id_only": 1.0}, sample.id_only)
     if pi is None:
         pi = float(np.clip(estimate(sample.curve(sample.scores(blend))), 1e-3, 0.999))
         blend = sample.again(blend, pi)
@@ -321,46 +318,12 @@ def fit_strong(
         # With all rows the penalty no longer shrinks the scale: what was learned on part of them needs no stretching.
         (blend, scores), kappa, shift = sample.refit(blend, pi), 1.0, 0.0
     constant = shift - table.log_odds_u - float(np.log(pi))
-    learned = [kappa * values + constant for values in scores]
-    id_only = [TILT * values - sample.log_norm for values in sample.consensus]
-    broad = broad_share(learned, id_only, weights, pi)
-    ratio = StrongRatio(
-        representation,
-        sample.scaler,
-        kappa * blend.tilt,
-        kappa * sample.theta(blend),
-        kappa * blend.intercept + constant,
-        broad,
-        sample.log_norm,
-    )
-    own = [with_broad(one, other, broad) for one, other in zip(learned, id_only, strict=True)]
-    return StrongFit(ratio, pi, p_value, curve, blend.weights, (own[0], own[1]))
-
-
-def with_broad(learned: Floats, id_only: Floats, share: float) -> Floats:
-    """Return log g where a share of the OOD inputs follows the ID-only rule, so that kinds the traffic did not hold are not taken for ID."""
-    if share == 0.0:
-        return learned
-    return np.logaddexp(np.log1p(-share) + learned, np.log(share) + id_only)
-
-
-def broad_share(learned: list[Floats], id_only: list[Floats], weights: tuple[Floats, Floats], pi: float) -> float:
-    """Return the largest share of the ID-only rule that held-out rows do not speak against.
-
-    The traffic cannot say which kinds will come; it can say what a share costs on the kinds it holds, in held-out likelihood.
-    """
-    mass = np.concatenate(weights)
-    null = float(np.log(weights[1].sum() / weights[0].sum()) + np.log(pi))
-    scaled = mass / mass.sum() * len(mass)
-
-    def loss(share: float) -> float:
-        u = np.concatenate([with_broad(one, two, share) for one, two in zip(learned, id_only, strict=True)]) + null
-        values, _ = side_losses(u, len(weights[0]), log_a(pi, null - float(np.log(pi))))
-        return float(scaled @ values)
-
-    found = {share: loss(share) for share in (0.0, *BROAD)}
-    most = min(found.values()) + BROAD_COST * pi * len(learned[1])
-    return max(share for share, value in found.items() if value <= most)
+    learned = kappa * scores[0] + constant, kappa * scores[1] + constant
+    broad = broad_share(learned, sample.id_only, weights, pi)
+    linear = kappa * blend.tilt, kappa * sample.theta(blend), kappa * blend.intercept + constant
+    ratio = StrongRatio(representation, sample.scaler, *linear, broad, sample.log_norm)
+    own = (with_broad(one, other, broad) for one, other in zip(learned, sample.id_only, strict=True))
+    return StrongFit(ratio, pi, p_value, curve, blend.weights, (next(own), next(own)))
 
 
 def _shares(found: dict[str, tuple[Start, CrossFit]], loss: Floats) -> Floats:

@@ -22,16 +22,22 @@ from poscod.backends.dask._ratio import check_sampled, fit_linear, is_linear, sa
 from poscod.exceptions import InvalidInputError
 from poscod.model import (
     POSCOD,
+    Extent,
     Kept,
     Labeled,
     NetworkHead,
+    Range,
     Schema,
+    Scorer,
     Seen,
+    extents,
     features_of,
     fit_classifier,
     fit_on,
     given_classifier,
-    log_ratio_of,
+    join,
+    measured,
+    ranges_of,
     ratio_weights,
     temperature_of,
     view,
@@ -149,8 +155,10 @@ class ChunkEngine:
 
     def temperature(self, at: Indices, codes: NDArray[np.int64]) -> float:
         """Calibrate the logits of a sample."""
-        found = self.score(None, at)
-        return temperature_of(found.logits, codes[found.rows])
+        chosen = self._sample(at)
+        rows = self._rows.pick(at[chosen]).map(_logits, self._classifier)
+        logits = np.concatenate(self._passes.collect(rows.parts, "temperature"))
+        return temperature_of(logits, codes[chosen])
 
     def seen(self, rows: Labeled, traffic_weight: Floats | None, most: int) -> Seen:
         """Bring what the classifier says of samples of both sides."""
@@ -179,19 +187,32 @@ class ChunkEngine:
         weights = scaled.get("sample_weight_id"), scaled.get("sample_weight_unlabeled")
         return fit_linear(ratio, known, mixture, self._passes, weights, n_logits=self._n_classes)
 
-    def score(self, ratio: Any, at: Indices) -> Kept:
-        """Score a uniform sample of the rows."""
-        chosen = draw(len(at), min(SAMPLE_ROWS, SAMPLE_NUMBERS // self._n_classes), self._rng)
-        return self._kept(chosen, ratio, self._rows.pick(at[chosen]))
+    def ranges(self, at: Indices, columns: tuple[int, ...] | None, transforms: bool) -> tuple[Range, ...] | None:
+        """Return what some rows and the traffic held, after what a pipeline makes of them; None where the ratio sees nothing of that."""
+        assert self._traffic is not None
+        if transforms and not self._features:
+            return None
+        sides = self._rows.pick(at), self._traffic
+        if transforms:
+            sides = sides[0].map(_transformed, self._classifier), sides[1].map(_transformed, self._classifier)
+        return ranges_of(*(self._passes.reduce(side.map(_extents, columns).parts, join, "ranges") for side in sides))
 
-    def score_traffic(self, ratio: Any, rows: int) -> Kept:
+    def score(self, scorer: Scorer, at: Indices) -> Kept:
+        """Score a uniform sample of the rows."""
+        chosen = self._sample(at)
+        return self._kept(chosen, scorer, self._rows.pick(at[chosen]))
+
+    def score_traffic(self, scorer: Scorer, rows: int) -> Kept:
         """Score every k-th row of the traffic."""
         assert self._traffic is not None
         chosen = np.arange(0, len(self._traffic), -(-len(self._traffic) // rows))
-        return self._kept(chosen, ratio, self._traffic.pick(chosen))
+        return self._kept(chosen, scorer, self._traffic.pick(chosen))
 
-    def _kept(self, chosen: Indices, ratio: Any, rows: Chunks) -> Kept:
-        parts = self._passes.collect(rows.map(_scores, self._classifier, ratio, self._features).parts, "kept rows")
+    def _sample(self, at: Indices) -> Indices:
+        return draw(len(at), min(SAMPLE_ROWS, SAMPLE_NUMBERS // self._n_classes), self._rng)
+
+    def _kept(self, chosen: Indices, scorer: Scorer, rows: Chunks) -> Kept:
+        parts = self._passes.collect(rows.map(_scores, scorer).parts, "kept rows")
         return Kept(chosen, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -222,6 +243,18 @@ def _matrix(rows: Any, classifier: Any, features: bool) -> NDArray[Any]:
     return np.asarray(view(classifier, rows, with_features=False).logits if found is None else found)
 
 
-def _scores(rows: Any, classifier: Any, ratio: Any, features: bool) -> tuple[Floats, Floats]:
-    seen = view(classifier, rows, with_features=features)
-    return np.asarray(seen.logits, dtype=np.float64), log_ratio_of(ratio, seen)
+def _scores(rows: Any, scorer: Scorer) -> tuple[Floats, Floats]:
+    seen, log_ratio = scorer.seen(rows)
+    return np.asarray(seen.logits, dtype=np.float64), log_ratio
+
+
+def _logits(rows: Any, classifier: Any) -> Floats:
+    return np.asarray(view(classifier, rows, with_features=False).logits, dtype=np.float64)
+
+
+def _transformed(rows: Any, classifier: Any) -> NDArray[Any] | None:
+    return features_of(classifier, rows, transforms=True)
+
+
+def _extents(rows: Any, columns: tuple[int, ...] | None) -> list[Extent]:
+    return extents(measured(rows, columns))

@@ -19,6 +19,7 @@ from poscod.ratio import (
     FOLDED_MEAN,
     LOG_LIMIT,
     RESOLVED,
+    TILT,
     TINY,
     Landmarks,
     LinearRatio,
@@ -56,7 +57,7 @@ def _linear(graph: Graph, model: LinearRatio, features: str) -> str:
 
 
 def _strong(graph: Graph, model: StrongRatio, features: str, logits: str | None, n_classes: int) -> str:
-    """Tilt * consensus + theta^T [consensus | evidence | features] + intercept."""
+    """Tilt * consensus + theta^T [consensus | evidence | features] + intercept, and the broad part beside it."""
     shape = model.representation
     top = None if logits is None else split_top(graph, logits, n_classes)
     marks = shape.banks[0]
@@ -81,6 +82,11 @@ def _strong(graph: Graph, model: StrongRatio, features: str, logits: str | None,
     if rest.any():
         scaled = _bounded(graph, graph.standardise(features, model.scaler.mean, 1.0 / model.scaler.scale, graph.narrow))
         out = graph("Add", out, graph.product(scaled, rest[:, None]))
+    if model.broad > 0.0:
+        id_only = graph("Sub", graph("Mul", consensus, graph.real(TILT)), graph.real(model.log_norm))
+        parts = (out, np.log1p(-model.broad)), (id_only, np.log(model.broad))
+        both = [graph("Add", part, graph.real(share)) for part, share in parts]
+        out = graph.reduce("ReduceLogSumExp", graph("Concat", *both, axis=1))
     return out
 
 

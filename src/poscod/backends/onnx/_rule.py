@@ -22,6 +22,7 @@ from poscod._validation import check_choice
 from poscod.backends.onnx._backbone import behind, open_model, opset_of
 from poscod.backends.onnx._classifier import classifier_logits
 from poscod.backends.onnx._graph import REALS, Graph
+from poscod.backends.onnx._range import between, beyond, distance
 from poscod.backends.onnx._ratio import log_ratio
 from poscod.backends.onnx._risk import answer
 from poscod.decision import MAIN_SHARE, REASONS, TANGENT_AT
@@ -101,19 +102,37 @@ def _build(graph: Graph, model: POSCOD) -> dict[str, int]:
     scorer, rule = model.scorer_, model.rule_
     k = len(scorer.classes)
     columns: dict[str, int] = {} if scorer.ratio is None else scorer.ratio.columns_
+    guard = scorer.guard
     if scorer.network:
         z = graph.cast("logits", graph.wide)
-        x: str = "features"
         inputs = {"logits": k} if scorer.ratio is None else {"features": columns["features"], "logits": k}
+        given = list(inputs)
     else:
-        z = classifier_logits(graph, scorer.classifier, graph.cast("input", graph.wide))
-        x = "input" if scorer.uses_features else graph.cast(z, graph.narrow)
-        inputs = {"input": model.schema_.n_features}
+        inputs, given = {"input": model.schema_.n_features}, ["input"]
+        read = "input" if guard is None else between(graph, "input", *guard.ranges[0].readable)
+        z = classifier_logits(graph, scorer.classifier, graph.cast(read, graph.wide))
     risk = answer(graph, z, k, scorer.temperature, scorer.bias, rule.problem.loss_matrix(k))
     if scorer.ratio is None:
         g = graph("Sub", graph("Mul", risk, graph.real(0.0)), graph.real(np.inf), name="log_ratio")
     else:
-        values = log_ratio(graph, scorer.ratio, x, z if "logits" in columns else None, k)
+        # A model of logits alone takes them for features, too.
+        ranges = (
+            () if guard is None else guard.ranges[-1:] * len(given) if len(guard.ranges) < len(given) else guard.ranges
+        )
+        near = [
+            between(graph, x, part.seen_low, part.seen_high) for x, part in zip(given, ranges, strict=False)
+        ] or given
+        logits = near[-1]
+        if not scorer.network:
+            logits = (
+                z if guard is None else classifier_logits(graph, scorer.classifier, graph.cast(near[0], graph.wide))
+            )
+        wide = graph.cast(logits, graph.wide) if scorer.network else logits
+        x = near[0] if scorer.network or scorer.uses_features else graph.cast(wide, graph.narrow)
+        values = log_ratio(graph, scorer.ratio, x, wide if "logits" in columns else None, k)
+        if guard is not None:
+            far = distance(graph, guard, given[-len(guard.ranges) :])
+            values = beyond(graph, values, far, guard.scale)
         g = graph("Reshape", values, graph.constant([-1], "int64"), name="log_ratio")
     _decide(graph, rule, risk, g)
     return inputs
