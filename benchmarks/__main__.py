@@ -14,6 +14,7 @@ NAMES = [
     "small_data",
     "null_gate",
     "class_mix",
+    "kinds",
     "decide_speed",
     "serve_load",
     "predict_memory",

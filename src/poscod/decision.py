@@ -118,7 +118,7 @@ class Decisions:
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> Decisions:
         """Return the decisions on some rows (slice, indices or a boolean mask)."""
-        return Decisions(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def predictions(self, reject_label: Any = -1) -> NDArray[Any]:
         """Return the label of each input, or the reject label.
@@ -158,6 +158,19 @@ class Decisions:
         """
         pandas = require("pandas", extra="files", feature="Decisions.to_pandas")
         return pandas.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class Explained(Decisions):
+    """Decisions with what lies outside of what was seen.
+
+    Parameters
+    ----------
+    detail : ndarray of shape (n,), str
+        The column that lies farthest outside of what labeled rows held, its value and the nearest one seen; empty for inputs inside, and for accepted ones.
+    """
+
+    detail: NDArray[Any]
 
 
 def rejection_score(risk: Any, log_ratio: Any, beta: float) -> Floats:

@@ -103,6 +103,34 @@ RATIOS = {
 }
 
 
+def test_far_rows_are_rejected_by_the_graph_too(rows, default):
+    new = extract(network(), rows[3])
+    for factor in (1e2, 1e10, 1e18):
+        far = Activations((factor * new.features).astype(np.float32), (factor * new.logits).astype(np.float32))
+        expected = default.decide(far)
+        out = run(export_rule(default), features=far.features, logits=far.logits)
+        assert not expected.accept.any()
+        np.testing.assert_array_equal(out["accept"], expected.accept)
+        np.testing.assert_allclose(out["log_ratio"], expected.log_ratio, rtol=1e-5)
+
+
+def test_tables_with_a_constant_column(rows):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
+    X[:, 0] += 2 * y
+    X[:, 2] = 7.0
+    U = np.concatenate([X[:200] + 1e-9, rng.normal(5.0, 1.0, (60, 3)) * [1, 1, 0] + [0, 0, 7]])
+    model = POSCOD(LogisticRegression(), random_state=0, class_mix="labeled").fit(X, y, X_unlabeled=U)
+    new = np.repeat(rng.normal(size=(30, 3)) * [1, 1, 0] + [1, 0, 7], 3, axis=0)
+    new[1::3, 2] += 0.5
+    new[2::3, 1] = 1e200
+    expected = model.decide(new)
+    assert expected.accept[::3].mean() > 0.6
+    assert not expected.accept[1::3].any()
+    assert not expected.accept[2::3].any()
+    check(run(export_rule(model), input=new), expected)
+
+
 @pytest.mark.parametrize("name", sorted(RATIOS))
 def test_every_ratio_decides_the_same(rows, default, name):
     model = default if name == "default" else fit(rows, ratio=RATIOS[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import subprocess
@@ -100,6 +101,22 @@ def test_only_decisions_keeps_the_id(shell, model_file, tables, tmp_path):
     run = shell("predict", model_file, f"{tables}/test.csv", "--only-decisions", "-o", tmp_path / "out.csv", "--quiet")
     assert (run.code, run.out) == (0, "")
     assert list(open_table(tmp_path / "out.csv").columns) == ["row", *ADDED]
+
+
+def test_what_lies_outside_is_named(shell, model_file, tmp_path):
+    (tmp_path / "new.csv").write_text("row,größe,width\n1,1e300,0.5\n2,0.5,0.4\n")
+    words = ["predict", model_file, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
+    assert shell(*words, "--explain").code == 0
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()))
+    assert rows[0]["accept"].lower() == "false"
+    assert rows[0]["reason"] == "unfamiliar"
+    assert re.fullmatch(r"größe = 1e\+300: largest seen [\d.]+", rows[0]["detail"])
+    assert rows[1]["detail"] == ""
+    assert shell(*words).code == 0
+    assert "detail" not in (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()[0]
+    refused = shell(*words, "--explain", "--engine", "dask")
+    assert refused.code == 2
+    assert "--explain needs the rows in memory" in refused.err
 
 
 def test_decisions_on_standard_output(model_file, tables, tmp_path):

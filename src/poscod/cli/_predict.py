@@ -22,7 +22,7 @@ from poscod.cli._dask import FrameTable, add_engine_options, on_dask, open_clust
 from poscod.cli._inputs import rows_of, schema_for
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._tables import TableWriter, check_output, open_table
-from poscod.decision import REASONS, Decisions
+from poscod.decision import REASONS, Decisions, Explained
 from poscod.exceptions import InvalidInputError
 from poscod.model import POSCOD, Schema, listed
 
@@ -45,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only-decisions", action="store_true", help="do not copy the columns of the input (the id column is kept)"
     )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="add a column detail: for rejected rows, the column that lies farthest outside of what labeled rows held",
+    )
     parser.add_argument("--prefix", default="", metavar="TEXT", help="put before the names of the added columns")
     add_engine_options(parser)
     add_output_options(parser)
@@ -56,6 +61,8 @@ def run(args: argparse.Namespace) -> None:
     check_output(args.output, [args.model, args.table])
     model = load_model(args)
     if on_dask(args):
+        if args.explain:
+            raise InvalidInputError("--explain needs the rows in memory: leave out --engine dask, or --explain.")
         with open_cluster(args, console) as cluster:
             frame = FrameTable(args.table, cluster)
             schema, kept = _choose(args, model, frame)
@@ -87,7 +94,7 @@ def _in_memory(args: argparse.Namespace, console: Console, model: POSCOD) -> Cou
     reasons: Counter[str] = Counter()
     with TableWriter(args.output) as file, console.progress("deciding", table.n_rows) as advance:
         for block in table.chunks(BLOCK, dict.fromkeys([*kept, *schema.names])):
-            decisions = model.decide(rows_of(schema, block))
+            decisions = model.decide(rows_of(schema, block), explain=args.explain)
             added = decision_columns(decisions, schema, model.reject_label)
             file.write({**{name: block.table[name] for name in kept}, **{args.prefix + k: v for k, v in added.items()}})
             reasons.update(decisions.reason.tolist())
@@ -99,7 +106,7 @@ def decision_columns(decisions: Decisions, schema: Schema, reject_label: Any) ->
     """Return decisions as columns of a table, with the labels that people know and the prediction."""
     columns = {field.name: getattr(decisions, field.name) for field in fields(decisions)}
     columns["label"] = schema.labels(decisions.label)
-    prediction = Decisions(**columns).predictions(reject_label)
+    prediction = type(decisions)(**columns).predictions(reject_label)
     # A model saved from Python may mix numbers and texts, which no column can.
     columns["prediction"] = prediction.astype(str) if prediction.dtype == object else prediction
     return columns
@@ -110,7 +117,8 @@ def _choose(args: argparse.Namespace, model: POSCOD, table: Table) -> tuple[Sche
     schema = schema_for(model, table)
     schema.check(table.columns, table.path)
     kept = [name for name in ([schema.id] if args.only_decisions else table.columns) if name in table.columns]
-    added = {args.prefix + name for name in (*(field.name for field in fields(Decisions)), "prediction")}
+    made = fields(Explained if args.explain else Decisions)
+    added = {args.prefix + name for name in (*(field.name for field in made), "prediction")}
     if twice := [name for name in kept if name in added]:
         raise InvalidInputError(
             f"{table.path} already has the column{'s' * (len(twice) > 1)} {listed(twice)}: put something before the names of the "

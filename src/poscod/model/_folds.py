@@ -27,8 +27,8 @@ from poscod.model._scorer import (
     Scorer,
     all_finite,
     features_of,
+    names_of,
     needs_transform,
-    transformer_of,
     unchecked,
     view,
 )
@@ -184,7 +184,7 @@ class _Features:
             if not _same_columns(made, again):
                 raise UnstableFeaturesError("Pipelines make other values.")
             self.values = np.empty((self._n, made.shape[1]), dtype=made.dtype)
-        if made is None or made.shape[1] != self.values.shape[1] or _names(classifier) != _names(self._last):
+        if made is None or made.shape[1] != self.values.shape[1] or names_of(classifier) != names_of(self._last):
             raise UnstableFeaturesError("Pipelines make other columns.")
         self.values[at] = made
 
@@ -196,14 +196,6 @@ def _same_columns(one: NDArray[Any], two: NDArray[Any]) -> bool:
     with np.errstate(invalid="ignore"):
         near = np.abs(one - two) <= SAME_VALUE * np.nanstd(two, axis=0)
     return bool(((near | (one == two) | (np.isnan(one) & np.isnan(two))).mean(axis=0) >= NEARLY_ALL).all())
-
-
-def _names(classifier: Any) -> list[str] | None:
-    """Return the names of what a pipeline makes; None where its steps do not tell."""
-    try:
-        return [str(name) for name in transformer_of(classifier).get_feature_names_out()]
-    except (AttributeError, ValueError):
-        return None
 
 
 def _some(keys: Keys, most: int) -> Indices:

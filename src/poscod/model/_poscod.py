@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from poscod._validation import Floats, check_choice, check_count, check_number, check_weight, refusal
 from poscod.activations import Activations
-from poscod.decision import Decisions, Scored
+from poscod.decision import Decisions, Explained, Scored
 from poscod.exceptions import InvalidInputError
 from poscod.mix import ClassMix
 from poscod.model import _file
@@ -188,21 +188,26 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_traffic(X, X_unlabeled)
         return fit_on(self, Memory(X, None if X_unlabeled is None else as_indexable(X_unlabeled)), y, sample_weight)
 
-    def decide(self, X: Any) -> Decisions:
+    def decide(self, X: Any, *, explain: bool = False) -> Decisions:
         """Answer or abstain, and say why.
 
         Parameters
         ----------
         X : like the rows given to `fit`
             Inputs, of the kind given to `fit`.
+        explain : bool, default=False
+            Whether to name, for each rejected input, the column that lies farthest outside of what labeled rows held.
 
         Returns
         -------
         decisions : Decisions
-            Columns label, accept, reason, risk, log_ratio, score.
+            Columns label, accept, reason, risk, log_ratio, score, and detail where it was asked for.
         """
-        scored = self._scored(X)
-        return self.rule_.decide(scored)
+        decisions = self.rule_.decide(self._scored(X))
+        if not explain:
+            return decisions
+        words = np.array(self.scorer_.outside(self._check_rows(X), self.schema_.features), dtype=str)
+        return Explained(**vars(decisions), detail=np.where(decisions.accept, "", words))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of each input, or `reject_label`.

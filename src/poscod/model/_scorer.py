@@ -7,7 +7,7 @@ crossed once: a row is transformed once, however many parts look at it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.decision import Scored
 from poscod.model._range import Guard, beyond
-from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric
+from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric, n_rows
 from poscod.risk import bayes_decision_from_logits
 
 # Sparse features are made dense for the ratio up to this width; wider ones speak through the logits alone.
@@ -139,6 +139,41 @@ class Scorer:
         code, risk = bayes_decision_from_logits(self.calibrated(rows.logits), loss)
         return Scored(self.classes[code], risk, log_ratio)
 
+    def outside(self, X: Any, names: Sequence[str] = ()) -> list[str]:
+        """Return, for each row, the column that lies farthest outside of what labeled rows held, in words; an empty text for rows inside.
+
+        Parameters
+        ----------
+        X : rows like those given to fit
+            Inputs, of the kind given to fit.
+        names : sequence of str
+            Names of the columns, where they have any.
+
+        Returns
+        -------
+        words : list of str
+        """
+        if self.guard is None:
+            return [""] * n_rows(X)
+        made = names_of(self.classifier) if self.transforms else None
+        X, _ = _transformed(self.classifier, X, self.transforms)
+        parts = (
+            ("feature", "logit")
+            if self.network and len(self.guard.ranges) == 2
+            else ("logit",)
+            if self.network
+            else ("column",)
+        )
+        every = [
+            [f"{part} {j}" for j in range(len(own.low))] for part, own in zip(parts, self.guard.ranges, strict=True)
+        ]
+        known = list(names) if made is None else made
+        if self.guard.columns is not None and len(known):
+            known = [known[j] for j in self.guard.columns]
+        if every and len(known) == len(every[0]):
+            every[0] = known
+        return self.guard.say(X, every)
+
     def seen(self, X: Any, rows: Activations | None = None) -> tuple[Activations, Floats]:
         """Return what the classifier says of some rows, and their log g: of rows outside of what was seen by their nearest values and their distance.
 
@@ -209,6 +244,14 @@ def _transformed(classifier: Any, X: Any, transforms: bool | None) -> tuple[Any,
 def transformer_of(classifier: Any) -> Any:
     """Return the steps of a pipeline before its classifier."""
     return _inner(classifier)[:-1]
+
+
+def names_of(classifier: Any) -> list[str] | None:
+    """Return the names of what a pipeline makes; None where its steps do not tell."""
+    try:
+        return [str(name) for name in transformer_of(classifier).get_feature_names_out()]
+    except (AttributeError, ValueError):
+        return None
 
 
 def _inner(classifier: Any) -> Any:

@@ -60,6 +60,12 @@ def assert_same(found, expected):
     assert str(found.rule_) == str(expected.rule_)
     assert found.scorer_.uses_features == expected.scorer_.uses_features
     assert found.schema_ == expected.schema_
+    mine, theirs = found.scorer_.guard, expected.scorer_.guard
+    assert mine.columns == theirs.columns
+    assert mine.scale == pytest.approx(theirs.scale, rel=1e-6)
+    for one, two in zip(mine.ranges, theirs.ranges, strict=True):
+        for field in dataclasses.fields(one):
+            np.testing.assert_array_equal(getattr(one, field.name), getattr(two, field.name))
     np.testing.assert_array_equal(found.classes_, expected.classes_)
     np.testing.assert_array_equal(found.calibration_.codes, expected.calibration_.codes)
     for name in ("logits", "log_ratio", "traffic_logits", "traffic_log_ratio"):
