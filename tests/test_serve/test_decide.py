@@ -67,6 +67,22 @@ def test_npy_and_arrow_bodies_and_arrow_answers(server, model_file):
     assert table.schema.metadata[b"model"].decode() == server.service.holder.current.sha256
 
 
+def test_details_where_they_are_asked_for(server, model_file):
+    X = np.asarray(ROWS)
+    expected = POSCOD.load(model_file).decide(X, explain=True).detail.tolist()
+    assert "column 1 = -900: smallest seen" in expected[-1]
+    asked = server.client.post("/v1/decide?explain=true", json={"rows": ROWS})
+    assert asked.json()["decisions"]["detail"] == expected
+    headers = {"content-type": NPY, "accept": ARROW}
+    answer = server.client.post("/v1/decide?explain=true", content=npy(X), headers=headers)
+    assert pa.ipc.open_stream(answer.content).read_all()["detail"].to_pylist() == expected
+    for query in ("", "?explain=false"):
+        assert "detail" not in server.client.post("/v1/decide" + query, json={"rows": ROWS}).json()["decisions"]
+    refused = server.client.post("/v1/decide?explain=why", json={"rows": ROWS})
+    assert refused.status_code == 422
+    assert "explain must be true or false, got 'why'" in refused.json()["error"]
+
+
 def test_float32_and_integers_of_npy(server, model_file):
     model = POSCOD.load(model_file)
     for X in (np.asarray(ROWS, dtype=np.float32), np.array([[0, 1], [3, 4]]), np.asfortranarray(ROWS)):

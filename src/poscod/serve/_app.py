@@ -82,6 +82,16 @@ async def _follow_file(service: Service) -> None:
         await asyncio.get_running_loop().run_in_executor(None, service.holder.look)
 
 
+def _asks_why(query: bytes) -> bool:
+    """Tell whether a query asks for details."""
+    given = (
+        parse_qs(query.decode("latin-1"), keep_blank_values=True).get("explain", ["false"])[-1] if query else "false"
+    )
+    if given not in ("true", "false"):
+        raise Refusal(422, f"explain must be true or false, got '{given[:100]}'.")
+    return given == "true"
+
+
 class _Handlers:
     """One method per route."""
 
@@ -107,15 +117,16 @@ class _Handlers:
         ]
 
     async def decide(self, request: Request) -> Response:
-        """Decide on a batch: an answer for every row, in order, as JSON, or as an Arrow stream where Accept names it."""
+        """Decide on a batch: an answer for every row, in order, as JSON, or as an Arrow stream where Accept names it; ?explain=true adds details."""
         loaded, notes = self._service.holder.current, request.scope["poscod"]
         body, kind, headers = await self._body(request, *READERS)
         arrow = ARROW_TYPE.encode() in headers.get(b"accept", b"")
+        explain = _asks_why(request.scope["query_string"])
 
         def ask() -> Question:
             rows = READERS[kind](body, loaded.model.schema_, self._settings.max_rows)
             notes["rows"] = len(rows)
-            return Question(loaded, rows, notes["request_id"], arrow)
+            return Question(loaded, rows, notes["request_id"], arrow, explain)
 
         answer = await self._service.decide(ask() if len(body) <= _INLINE_BYTES else ask, self._until())
         return Response(answer, media_type=ARROW_TYPE if arrow else JSON_TYPE)

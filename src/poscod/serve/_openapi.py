@@ -89,7 +89,11 @@ _DECISIONS = _object(
         "risk": {**_array(_NUMBER), "description": "conditional risk r"},
         "log_ratio": {**_array(_NUMBER), "description": "log g, g = p_OOD / p_ID"},
         "score": {**_array(_NUMBER), "description": "rejection score s; accepted iff s <= threshold"},
-    }
+    },
+    detail={
+        **_array(_TEXT),
+        "description": "the column of a rejected row that lies farthest outside of what labeled rows held",
+    },
 )
 ANSWERS: dict[str, Json] = {
     "Problem": _object({"error": _TEXT, "status": _COUNT, "title": _TEXT, "request_id": _TEXT}),
@@ -125,7 +129,9 @@ def describe(endpoints: Iterable[Endpoint], schema: Schema, settings: Settings) 
             operation["security"] = [{"token": []}]
         if 415 in refusals:
             operation["requestBody"] = {"required": True, "content": bodies[path]}
-        elif answer == "Applied":
+        if answer == "Decided":
+            operation["parameters"] = [{"name": "explain", "in": "query", "schema": {"enum": ["true", "false"]}}]
+        elif answer == "Applied" and 415 not in refusals:
             operation["parameters"] = [{"name": name, "in": "query", "schema": cost} for name, cost in _COSTS.items()]
     text = "A classifier that says when not to answer. Infinite numbers are written as the largest double."
     return {

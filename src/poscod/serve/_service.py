@@ -40,12 +40,13 @@ _CACHED_RULES = 16
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A batch to decide on: the model it arrived under, its rows, its name, and whether the answer is an Arrow stream."""
+    """A batch to decide on: the model it arrived under, its rows, its name, whether the answer is an Arrow stream, and whether it has details."""
 
     loaded: LoadedModel
     rows: Batch
     request_id: str
     arrow: bool
+    explain: bool = False
 
 
 class Service:
@@ -82,7 +83,7 @@ class Service:
 
     def _job(self, question: Question) -> Job:
         rows = question.rows
-        key = None if rows.layout is None else (question.loaded.sha256, rows.named, rows.layout)
+        key = None if rows.layout is None else (question.loaded.sha256, rows.named, rows.layout, question.explain)
         return Job(self._decide, question, len(rows), key)
 
     def at(self, loaded: LoadedModel, document: dict[str, Any]) -> bytes:
@@ -102,7 +103,7 @@ class Service:
         """Answer questions of one layout in one call of the model."""
         questions: list[Question] = [job.payload for job in jobs]
         loaded = questions[0].loaded
-        decisions = _decide(loaded.model, [question.rows for question in questions])
+        decisions = _decide(loaded.model, [question.rows for question in questions], explain=questions[0].explain)
         now, start, answers = time.time(), 0, []
         self.watch.put(len(decisions), (now, decisions, loaded))
         decisions = _named(loaded.model, decisions)
@@ -144,10 +145,11 @@ def _rule(loaded: LoadedModel, **costs: float) -> tuple[POSCOD, dict[str, Any]]:
     return model, plain({"rule": model.rule_.to_dict(), "calibration": rates(model)})
 
 
-def _decide(model: POSCOD, batches: Sequence[Batch]) -> Decisions:
+def _decide(model: POSCOD, batches: Sequence[Batch], explain: bool = False) -> Decisions:
     schema = model.schema_
     try:
-        return model.decide(join(schema, batches))
+        rows = join(schema, batches)
+        return model.decide(rows, explain=True) if explain else model.decide(rows)
     except (PoscodError, ValueError, TypeError, KeyError) as error:
         told = error.told(NAMES) if isinstance(error, PoscodError) else str(error)
         sentence = told.strip().partition("\n")[0].partition(". ")[0][:300].rstrip(".")  # some errors are essays
