@@ -8,7 +8,9 @@ features]`` around an ID-only start; when the mixture shows no OOD rows, ``log g
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,14 +19,24 @@ from scipy.special import logsumexp
 
 from poscod._validation import Floats
 from poscod.exceptions import warn_caller
-from poscod.ratio._crossfit import CrossFit, InMemory, Table, cross_fit, recalibrate, start_from
+from poscod.ratio._crossfit import (
+    CrossFit,
+    InMemory,
+    Table,
+    cross_fit,
+    held_out_losses,
+    recalibrate,
+    start_from,
+)
 from poscod.ratio._design import Design, Scaler, fit_scaler
 from poscod.ratio._evidence import FARTHEST, axes_of_rows
 from poscod.ratio._gate import gate_p_value
-from poscod.ratio._prior import PRIORS, Acceptance, acceptance, rows_to_notice
+from poscod.ratio._likelihood import log_a
+from poscod.ratio._prior import CERTIFIED, PRIORS, Acceptance, acceptance, rows_to_notice, scott
 from poscod.ratio._ratio import NoOODEvidenceWarning
 from poscod.ratio._representation import Representation, represent
 from poscod.ratio._rows import Rows, content_folds, observations, row_hash
+from poscod.ratio._trees import FULL, LEAST, LOOK, LOOK_ROWS, SEEN, WIDEST, Grower, Grown, Trees, excess
 
 # Effect size of the ID-only start: a shift of 1.5 standard deviations of the consensus, AUROC .86 for a normal score.
 TILT = 1.5
@@ -44,25 +56,32 @@ COUNTS = 0.01
 SEARCH_ROWS = 20000
 SEARCH_NUMBERS = 3_000_000
 BLOCK_ROWS = 16384
+# Name of the candidate that is not linear, and by how much a first look at it must explain held-out rows better than the others do.
+TREES, AHEAD = "trees", 4.0
+# Share of ID rows among whom trees find no order but that of chance, which would show OOD rows where there are none.
+ORDINARY = 0.9
 
 
 @dataclass(frozen=True)
 class StrongRatio:
-    """log g of the strong recipe: ``tilt * consensus + theta^T [consensus | evidence | features] + intercept``."""
+    """log g of the strong recipe: ``tilt * consensus + theta^T [consensus | evidence | features] + intercept``, and trees on these columns if they count."""
 
     representation: Representation
     scaler: Scaler
     tilt: float
     theta: Floats
     intercept: float
+    trees: Trees | None = None
 
     def __call__(self, rows: Rows) -> Floats:
         """Return log g of some rows."""
         evidence, consensus = self.representation.new(rows)
         out = self.tilt * consensus + self.intercept
-        if self.theta.any():
+        if self.theta.any() or self.trees is not None:
             matrix = _columns(rows, evidence, consensus, self.scaler)
             out += matrix @ self.theta.astype(matrix.dtype)
+            if self.trees is not None:
+                out += self.trees(matrix)
         return np.asarray(out, dtype=np.float64)
 
 
@@ -76,6 +95,7 @@ class StrongFit:
     acceptance: Acceptance
     weights: dict[str, float]
     own: tuple[Floats, Floats]
+    estimated: float
 
 
 @dataclass(frozen=True)
@@ -88,7 +108,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Blend:
-    """A weighted mean of candidates, which is again linear: ``u = tilt * consensus + theta^T columns + intercept``."""
+    """A weighted mean of candidates, which is again linear: ``u = tilt * consensus + theta^T columns + intercept``, and trees if they count."""
 
     tilt: float
     theta: Floats
@@ -96,6 +116,7 @@ class Blend:
     u: Floats
     found: dict[str, tuple[Start, CrossFit]]
     weights: dict[str, float]
+    trees: Trees | None = None
 
     @property
     def best(self) -> tuple[Start, CrossFit]:
@@ -135,11 +156,28 @@ class Sample:
         fold = np.concatenate([self.folds[i][self.keep[i]] for i in (0, 1)])
         self.table = Table(InMemory(matrix), len(self.keep[0]), np.concatenate(weight), fold, n_folds)
         self.table_consensus = np.concatenate([self.consensus[i][self.keep[i]] for i in (0, 1)])
+        self.look: Grown | None = None
+        self.grown: Grown | None = None
+        # Columns of a network's layer are made for linear evidence, and logits of a fold's classifier have seen the other folds.
+        if not sides[0].one_scale and sides[0].features is not sides[0].logits:
+            evidence = [1 + i for i, name in enumerate(self.representation.names) if name in SEEN]
+            features = range(lead, matrix.shape[1] if self.turn is None and matrix.shape[1] <= WIDEST else lead)
+            seen = np.array([*evidence, *features])
+            self.grower = Grower(matrix, seen, self.table.n_id, self.table.weight)
+            self.look = self.grower.grow(fold % 2, 2, LOOK, LOOK_ROWS)
 
     def columns(self, side: int, rows: NDArray[Any]) -> NDArray[Any]:
         """Return [consensus | evidence | features] of some training rows."""
         part = self.sides[side][rows]
         return _columns(part, self.evidence[side][rows], self.consensus[side][rows], self.scaler)
+
+    def _tree_fit(self, grown: Grown, pi: float) -> CrossFit:
+        """Return the candidate that trees are with a prior."""
+        u = excess(grown.own, log_a(pi, self.table.log_odds_u), LEAST * pi)
+        kappa, shift = recalibrate(u, self.table, pi)
+        own, raw = kappa * u + shift, float(held_out_losses(u, self.table, pi).sum())
+        nothing = np.zeros((1, self.n_folds + 1))
+        return CrossFit(nothing, own, held_out_losses(own, self.table, pi), np.zeros(0), 0, raw, kappa, shift)
 
     def search(self, pi: float, *, quick: bool = False) -> Blend:
         """Fit candidates from the ID-only rule to features and evidence, and blend them by held-out likelihood; few of them if quick."""
@@ -187,14 +225,32 @@ class Sample:
                 add(f"evidence {other:g}, features {l2:g}", True, penalty, tried[1])
         # And without any evidence, for data on which distance from ID rows says nothing.
         path("", False, np.zeros(0), start_from(table, pi, offset[False], 1 + n_evidence))
-        return _blend(found, columns)
+        if self.look is not None:
+            linear = min(fit.loss for _, fit in found.values())
+            if self._tree_fit(self.look, pi).loss < linear - AHEAD:
+                self.grown = self.grower.grow(table.fold, self.n_folds + 1, FULL)
+        return self._with_trees(found, pi)
+
+    def _with_trees(self, found: dict[str, tuple[Start, CrossFit]], pi: float) -> Blend:
+        """Blend candidates, and trees where they were grown; trees that hardly count are left out."""
+        columns = self.table.design.n_columns
+        if self.grown is None:
+            return _blend(found, columns)
+        fit = self._tree_fit(self.grown, pi)
+        blend = _blend({**found, TREES: (Start(0.0, 0.0), fit)}, columns)
+        share = blend.weights[TREES]
+        if share < COUNTS:
+            self.grown = None
+            return _blend(found, columns)
+        la, weight = log_a(pi, self.table.log_odds_u), share * fit.kappa
+        return replace(blend, trees=replace(self.grown.whole(), weight=weight, log_a=la, least=LEAST * pi))
 
     def again(self, blend: Blend, pi: float) -> Blend:
         """Fit the candidates that count once more, with another prior."""
         starts, offset = self._starts(pi)
         found = {}
         for name, (start, fit) in blend.found.items():
-            if blend.weights[name] >= COUNTS:
+            if blend.weights[name] >= COUNTS and name != TREES:
                 informed = start.tilt > 0.0
                 if len(fit.l2):
                     # The fit's own u with the constant of the new prior is where it begins.
@@ -202,7 +258,7 @@ class Sample:
                     found[name] = (starts[informed], cross_fit(self.table, fit.l2, pi, offset[informed], moved))
                 else:
                     found[name] = (starts[informed], start_from(self.table, pi, offset[informed], fit.first))
-        return _blend(found, self.table.design.n_columns)
+        return self._with_trees(found, pi)
 
     def _starts(self, pi: float) -> tuple[dict[bool, Start], dict[bool, Floats]]:
         null = self.table.log_odds_u + float(np.log(pi))
@@ -211,20 +267,49 @@ class Sample:
 
     def scores(self, blend: Blend) -> list[Floats]:
         """Return the out-of-sample score of every row of both sides."""
+        theta = self.theta(blend)
+
+        def rest(i: int, rows: NDArray[Any], block: NDArray[Any]) -> Floats:
+            u = block @ theta.astype(block.dtype) + blend.tilt * self.consensus[i][rows] + blend.intercept
+            return u if blend.trees is None else u + blend.trees(block)
+
+        return self._every(blend.u, rest)
+
+    def _every(self, table_u: Floats, rest: Callable[[int, NDArray[Any], NDArray[Any]], Floats]) -> list[Floats]:
+        """Return a score of every row of both sides: known for those of the table, computed for the rest, block by block."""
         scores = [np.empty(len(rows)) for rows in self.sides]
-        table_u, theta = np.split(blend.u, [self.table.n_id]), self.theta(blend)
-        for i in (0, 1):
-            scores[i][self.keep[i]] = table_u[i]
+        for i, known in enumerate(np.split(table_u, [self.table.n_id])):
+            scores[i][self.keep[i]] = known
             for start in range(0, len(self.rest[i]), BLOCK_ROWS):
                 rows = self.rest[i][start : start + BLOCK_ROWS]
-                block = self.columns(i, rows)
-                u = block @ theta.astype(block.dtype)
-                scores[i][rows] = u + blend.tilt * self.consensus[i][rows] + blend.intercept
+                scores[i][rows] = rest(i, rows, self.columns(i, rows))
         return scores
 
-    def curve(self, scores: list[Floats]) -> Acceptance:
-        """Return T and A of scores of both sides."""
-        return acceptance(scores[0], scores[1], *self.weights)
+    @cached_property
+    def seen(self) -> list[Floats] | None:
+        """Return the out-of-sample score of every row by the first look of trees, if there was one."""
+        if (look := self.look) is None:
+            return None
+
+        def rest(i: int, rows: NDArray[Any], block: NDArray[Any]) -> Floats:
+            return np.where(self.folds[i][rows] % 2 == 0, look.logit(0, block), look.logit(1, block))
+
+        return self._every(look.own, rest)
+
+    def first_prior(self, estimate: Callable[[Acceptance], float]) -> float:
+        """Return a first guess of the prior: what ID-only evidence shows, or a first look of trees where that shows more."""
+        curves = [self.curve(self.consensus)]
+        if self.seen is not None:
+            curves.append(self.curve(self.seen, trees=True))
+        return float(np.clip(max(map(estimate, curves)), 0.01, 0.9))
+
+    def curve(self, scores: list[Floats], *, trees: bool = False) -> Acceptance:
+        """Return T and A of scores of both sides; where trees have put ordinary rows in order, which is chance, only beyond most of them."""
+        curve = acceptance(scores[0], scores[1], *self.weights)
+        if not trees:
+            return curve
+        high = curve.tpr >= ORDINARY
+        return curve._replace(tpr=curve.tpr[high], accepted=curve.accepted[high], cut=curve.cut[high])
 
     def theta(self, blend: Blend) -> Floats:
         """Return the coefficients of the columns as they come."""
@@ -234,16 +319,15 @@ class Sample:
         return np.r_[blend.theta[:lead], self.turn @ blend.theta[lead:]]
 
     def p_value(self, blend: Blend, seed: int, permutations: int = 399) -> float:
-        """Test pi = 0 with the consensus and with the fitted score."""
+        """Test pi = 0 with the consensus, with the fitted score and with a first look of trees."""
         # Copies of a row are one observation: counted apart they would make chance look like evidence.
         first = np.concatenate(self.first)
         unlabeled = np.repeat([False, True], [len(rows) for rows in self.sides])[first]
         blind = replace(blend, u=_blind(blend, self.table.fold))
-        both = [np.concatenate(values)[first] for values in (self.consensus, self.scores(blind))]
+        known = [values for values in (self.consensus, self.scores(blind), self.seen) if values is not None]
+        scores, learned = [np.concatenate(values)[first] for values in known], [False, True, True][: len(known)]
         folds, weights = np.concatenate(self.folds)[first], np.concatenate(self.weights)[first]
-        return gate_p_value(
-            both, unlabeled, folds, weights, learned=(False, True), permutations=permutations, seed=seed
-        )
+        return gate_p_value(scores, unlabeled, folds, weights, learned=learned, permutations=permutations, seed=seed)
 
     def refit(self, blend: Blend, pi: float) -> tuple[Blend, list[Floats]]:
         """Fit the best candidate once more, alone, on all rows, block by block: so many rows need no averaging."""
@@ -293,24 +377,27 @@ def fit_strong(
     sample = Sample(sides, weights, folds, n_folds, seed)
     table, representation, estimate = sample.table, sample.representation, PRIORS[prior]
     # Prior and ratio in turns: a search for a score, the prior from it, then what counts once more.
-    first = float(np.clip(estimate(sample.curve(sample.consensus)), 0.01, 0.9)) if pi is None else pi
+    first = sample.first_prior(estimate) if pi is None else pi
     blend = sample.search(first)
     p_value = 0.0 if gate_level is None else sample.p_value(blend, seed)
     if gate_level is not None and p_value > gate_level:
-        _warn_closed(p_value, min(len(rows) for rows in sides))
+        _warn_closed(p_value, min(len(rows) for rows in sides), sample.look is not None)
         width = 1 + len(representation.names) + sides[0].features.shape[1]
         ratio = StrongRatio(representation, sample.scaler, TILT, np.zeros(width), -sample.log_norm)
         own = tuple(TILT * values - sample.log_norm for values in sample.consensus)
-        return StrongFit(ratio, 0.0, p_value, sample.curve(sample.consensus), {"id_only": 1.0}, (own[0], own[1]))
+        return StrongFit(ratio, 0.0, p_value, sample.curve(sample.consensus), {"id_only": 1.0}, (own[0], own[1]), 0.0)
+    known = pi is not None
     if pi is None:
-        pi = float(np.clip(estimate(sample.curve(sample.scores(blend))), 1e-3, 0.999))
+        pi = float(np.clip(estimate(sample.curve(sample.scores(blend), trees=blend.trees is not None)), 1e-3, 0.999))
         blend = sample.again(blend, pi)
-    scores = sample.scores(blend)
+    scores, estimated = sample.scores(blend), pi
     kappa, shift = recalibrate(blend.u, table, pi)
-    curve = sample.curve([kappa * values for values in scores])
-    if any(len(rest) for rest in sample.rest):
+    curve = sample.curve([kappa * values for values in scores], trees=blend.trees is not None)
+    if any(len(rest) for rest in sample.rest) and blend.best is not blend.found.get(TREES):
         # With all rows the penalty no longer shrinks the scale: what was learned on part of them needs no stretching.
         (blend, scores), kappa, shift = sample.refit(blend, pi), 1.0, 0.0
+    if not known:
+        pi = max(pi, scott(curve, delta=CERTIFIED))  # what was learned is pi g, whatever pi is
     constant = shift - table.log_odds_u - float(np.log(pi))
     ratio = StrongRatio(
         representation,
@@ -318,9 +405,10 @@ def fit_strong(
         kappa * blend.tilt,
         kappa * sample.theta(blend),
         kappa * blend.intercept + constant,
+        None if blend.trees is None else replace(blend.trees, weight=kappa * blend.trees.weight),
     )
     own = tuple(kappa * values + constant for values in scores)
-    return StrongFit(ratio, pi, p_value, curve, blend.weights, (own[0], own[1]))
+    return StrongFit(ratio, pi, p_value, curve, blend.weights, (own[0], own[1]), estimated)
 
 
 def _shares(found: dict[str, tuple[Start, CrossFit]], loss: Floats) -> Floats:
@@ -374,14 +462,17 @@ def _columns(rows: Rows, evidence: Floats, consensus: Floats, scaler: Scaler) ->
     return np.concatenate(parts, axis=1, dtype=features.dtype)
 
 
-def _warn_closed(p_value: float, rows: int) -> None:
+def _warn_closed(p_value: float, rows: int, trees: bool) -> None:
     shares = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
     # The first share that so many rows per side could show, and the last one that they could not.
     k = next((i for i, pi in enumerate(shares[1:-1], 1) if rows_to_notice(pi) <= rows), len(shares) - 1)
     warn_caller(
         NoOODEvidenceWarning(
-            "{X_unlabeled} cannot be told from {X_id} (p = {p_value:.2f}), so log_ratio is the ID-only rule and {ood_prior_} is 0: {rows} rows "
+            "{X_unlabeled} cannot be told from {X_id} by {tested} (p = {p_value:.2f}), so log_ratio is the ID-only rule and {ood_prior_} is 0: {rows} rows "
             "per side show at best an OOD share of {share:g}; a share of {smaller:g} needs at least {needed} rows on both sides.",
+            tested="distance from ID rows, a linear score or boosted trees"
+            if trees
+            else "distance from ID rows or a linear score",
             p_value=p_value,
             rows=rows,
             share=shares[k],

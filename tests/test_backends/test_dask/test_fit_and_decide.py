@@ -111,7 +111,9 @@ def test_every_class_reaches_the_tpr_as_in_memory(data, in_memory, threshold):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::poscod.model.ClassMixWarning")  # at its level; the guarantee is for the labeled rows' mix either way
+@pytest.mark.filterwarnings(
+    "ignore::poscod.model.ClassMixWarning"
+)  # at its level; the guarantee is for the labeled rows' mix either way
 def test_the_guarantee_of_a_sample_holds(world, monkeypatch):
     """Count how often TPR falls below what is guaranteed: at most delta, of models whose sample is a part of the held-out rows."""
     monkeypatch.setattr(_fit, "SAMPLE_ROWS", 150)
