@@ -14,7 +14,7 @@ from poscod import Activations
 from poscod.ratio import CorrectedSigmoid, NoOODEvidenceWarning
 from poscod.ratio._quick import quick_ratio
 from poscod.ratio._rows import Rows, observations, row_hash
-from poscod.ratio._strong_recipe import Sample
+from poscod.ratio._search import Sample
 from poscod.ratio._trees import FULL, Grower, excess
 
 D = 12
@@ -130,7 +130,7 @@ def test_few_rows_many_columns_and_rows_without_weight(rng):
 
 def test_more_rows_than_a_search_takes(monkeypatch):
     """Trees of part of the rows score the rest, and no linear refit takes their place."""
-    monkeypatch.setattr("poscod.ratio._strong_recipe.SEARCH_ROWS", 500)
+    monkeypatch.setattr("poscod.ratio._search.SEARCH_ROWS", 500)
     rng = np.random.default_rng(3)
     est = CorrectedSigmoid().fit(known(rng, 900), traffic(rng, 900, 0.3, "imputed"))
     assert est.model_.trees is not None

@@ -16,7 +16,7 @@ from poscod._validation import Floats
 from poscod.ratio._crossfit import recalibrate
 from poscod.ratio._prior import mean_prior
 from poscod.ratio._rows import as_rows, pair_weights
-from poscod.ratio._strong_recipe import Sample
+from poscod.ratio._search import Sample
 
 FOLDS, PERMUTATIONS = 5, 99
 

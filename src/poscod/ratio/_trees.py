@@ -97,8 +97,8 @@ class Grown:
 
     def whole(self) -> Trees:
         """Return the last fit as arrays, with thresholds of the columns themselves."""
-        model = self.models[-1]
-        trees = [stage[0].nodes for stage in model._predictors]
+        last = self.models[-1]
+        trees = [stage[0].nodes for stage in last._predictors]
         leaves = max(int(nodes["is_leaf"].sum()) for nodes in trees)
         feature = np.zeros((len(trees), leaves - 1), dtype=np.int64)
         # Nothing lies to the left of a split that is not there: leaves that are not there hold every row, and add nothing.
@@ -120,7 +120,7 @@ class Grown:
                 feature[t, split] = self.columns[column]
                 threshold[t, split] = self.edges[column][int(node["num_threshold"])]
                 walk += [(int(node["left"]), {**turns, split: 1.0}), (int(node["right"]), {**turns, split: -1.0})]
-        return Trees(feature, threshold, path, value, float(model._baseline_prediction.item()))
+        return Trees(feature, threshold, path, value, float(last._baseline_prediction.item()))
 
 
 class Grower:
