@@ -59,7 +59,7 @@ def quick_ratio(
         if sample.p_value(blend, seed, PERMUTATIONS) > level:
             return Quick(0.0, *(np.full(len(rows), -np.inf) for rows in sides))
         scores = sample.scores(blend)
-        pi = float(np.clip(mean_prior(sample.curve(scores, trees=blend.trees is not None)), 1e-3, 0.999))
+        pi = float(np.clip(sample.prior(mean_prior, scores, trees=blend.trees is not None), 1e-3, 0.999))
         kappa, shift = recalibrate(blend.u, sample.table, pi)
         constant = shift - sample.table.log_odds_u - float(np.log(pi))
         return Quick(pi, *(kappa * side + constant for side in scores))

@@ -30,7 +30,7 @@ from poscod.ratio._design import Design, Scaler, fit_scaler
 from poscod.ratio._evidence import FARTHEST, axes_of_rows
 from poscod.ratio._gate import gate_p_value
 from poscod.ratio._likelihood import log_a
-from poscod.ratio._prior import Acceptance, acceptance
+from poscod.ratio._prior import CERTIFIED, Acceptance, acceptance, scott
 from poscod.ratio._representation import represent
 from poscod.ratio._rows import Rows, content_folds, observations, row_hash
 from poscod.ratio._trees import FULL, LEAST, LOOK, LOOK_ROWS, SEEN, WIDEST, Grower, Grown, Trees, excess
@@ -56,6 +56,8 @@ BLOCK_ROWS = 16384
 # Name of the candidate that is not linear, and what a first look at it must win in held-out likelihood: more than chance, and nearly what linear candidates do. A look
 # learns from half of the rows at most, so that trees of all folds win more.
 TREES, LEAST_GAIN, NEARLY = "trees", 4.0, 0.7
+# Every decision pays for trees: below this weight they are left out.
+WORTH = 0.2
 # Share of ID rows among whom trees find no order but that of chance, which would show OOD rows where there are none.
 ORDINARY = 0.9
 
@@ -202,10 +204,10 @@ class Sample:
         fit = self._tree_fit(self.grown, pi)
         blend = _blend({**found, TREES: (Start(0.0, 0.0), fit)}, columns)
         share = blend.weights[TREES]
-        if share < COUNTS:
+        if share < WORTH:
             self.grown = None
             return _blend(found, columns)
-        la, weight = log_a(pi, self.table.log_odds_u), share * fit.kappa
+        la, weight = float(log_a(pi, self.table.log_odds_u)), share * fit.kappa
         return replace(blend, trees=replace(self.grown.whole(), weight=weight, log_a=la, least=LEAST * pi))
 
     def again(self, blend: Blend, pi: float) -> Blend:
@@ -261,18 +263,23 @@ class Sample:
 
     def first_prior(self, estimate: Callable[[Acceptance], float]) -> float:
         """Return a first guess of the prior: what ID-only evidence shows, or a first look of trees where that shows more."""
-        curves = [self.curve(self.consensus)]
+        first = self.prior(estimate, self.consensus, trees=False)
         if self.seen is not None:
-            curves.append(self.curve(self.seen, trees=True))
-        return float(np.clip(max(map(estimate, curves)), 0.01, 0.9))
+            first = max(first, self.prior(estimate, self.seen, trees=True))
+        return float(np.clip(first, 0.01, 0.9))
 
-    def curve(self, scores: list[Floats], *, trees: bool = False) -> Acceptance:
-        """Return T and A of scores of both sides; where trees have put ordinary rows in order, which is chance, only beyond most of them."""
-        curve = acceptance(scores[0], scores[1], *self.weights)
+    def curve(self, scores: list[Floats]) -> Acceptance:
+        """Return T and A of scores of both sides."""
+        return acceptance(scores[0], scores[1], *self.weights)
+
+    def prior(self, estimate: Callable[[Acceptance], float], scores: list[Floats], *, trees: bool) -> float:
+        """Estimate the prior from scores; those of trees count beyond most ID rows, whose order is chance, or by what the whole curve makes certain."""
+        curve = self.curve(scores)
         if not trees:
-            return curve
+            return estimate(curve)
         high = curve.tpr >= ORDINARY
-        return curve._replace(tpr=curve.tpr[high], accepted=curve.accepted[high], cut=curve.cut[high])
+        beyond = curve._replace(tpr=curve.tpr[high], accepted=curve.accepted[high], cut=curve.cut[high])
+        return max(estimate(beyond), scott(curve, delta=CERTIFIED))
 
     def theta(self, blend: Blend) -> Floats:
         """Return the coefficients of the columns as they come."""

@@ -90,16 +90,19 @@ def fit_strong(
         return StrongFit(ratio, 0.0, p_value, sample.curve(sample.consensus), {"id_only": 1.0}, (own[0], own[1]), 0.0)
     known = pi is not None
     if pi is None:
-        pi = float(np.clip(estimate(sample.curve(sample.scores(blend), trees=blend.trees is not None)), 1e-3, 0.999))
+        found = sample.prior(estimate, sample.scores(blend), trees=blend.trees is not None)
+        pi = float(np.clip(found, 1e-3, 0.999))
         blend = sample.again(blend, pi)
     scores, estimated = sample.scores(blend), pi
     kappa, shift = recalibrate(blend.u, table, pi)
-    curve = sample.curve([kappa * values for values in scores], trees=blend.trees is not None)
+    curve, trees = sample.curve([kappa * values for values in scores]), blend.trees is not None
     if any(len(rest) for rest in sample.rest) and blend.best is not blend.found.get(TREES):
         # With all rows the penalty no longer shrinks the scale: what was learned on part of them needs no stretching.
         (blend, scores), kappa, shift = sample.refit(blend, pi), 1.0, 0.0
     if not known:
-        pi = max(pi, scott(curve, delta=CERTIFIED))  # what was learned is pi g, whatever pi is
+        # What was learned is pi g, whatever pi is. With trees the bound is a part of the estimate.
+        pi = max(pi, scott(curve, delta=CERTIFIED))
+        estimated = pi if trees else estimated
     constant = shift - table.log_odds_u - float(np.log(pi))
     ratio = StrongRatio(
         representation,
