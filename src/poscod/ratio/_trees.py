@@ -28,7 +28,7 @@ BINS, BIN_ROWS = 64, 8000
 # Evidence that trees see; of wider tables than this, they see it alone.
 SEEN = ("mahalanobis", "residual", "mahalanobis_global")
 WIDEST = 256
-BLOCK_ROWS = 2048
+BLOCK_ROWS = 4096
 # Least share of e^s that is left of it when what ID rows explain is taken away, in units of pi.
 LEAST = 0.01
 
@@ -93,7 +93,7 @@ class Grown:
 
     def logit(self, k: int, matrix: NDArray[Any]) -> Floats:
         """Return the log-odds of some rows by the k-th fit."""
-        return np.asarray(self.models[k].decision_function(_steps(matrix[:, self.columns], self.edges)))
+        return _logit(self.models[k], _steps(matrix, self.columns, self.edges))
 
     def whole(self) -> Trees:
         """Return the last fit as arrays, with thresholds of the columns themselves."""
@@ -128,12 +128,11 @@ class Grower:
 
     def __init__(self, matrix: NDArray[Any], columns: NDArray[np.int64], n_id: int, weight: Floats) -> None:
         self._n_id, self._weight, self._columns = n_id, weight, columns
-        matrix = matrix[:, columns]
-        some = matrix[:: -(-len(matrix) // BIN_ROWS)]
+        some = matrix[:: -(-len(matrix) // BIN_ROWS)][:, columns]
         found = np.quantile(some, np.linspace(0.0, 1.0, BINS), axis=0, method="inverted_cdf")
         # Edges lie between values that occur: what is stored in another type, or computed elsewhere, falls on the same side.
         self._edges = [(known[1:] + known[:-1]) / 2 for known in map(np.unique, found.T)]
-        self._matrix = _steps(matrix, self._edges)
+        self._matrix = _steps(matrix, columns, self._edges)
 
     def grow(self, fold: NDArray[Any], n_fits: int, effort: dict[str, Any], most: int | None = None) -> Grown | None:
         """Fit trees on the rows outside each fold, at most so many a side; None where a side has none. A fit beyond the last fold is one on all rows."""
@@ -157,10 +156,19 @@ class Grower:
             with threadpool_limits(1, user_api="openmp"):
                 models.append(model.fit(self._matrix[train], train >= self._n_id, sample_weight=weight))
                 if len(inside):
-                    own[inside] = model.decision_function(self._matrix[inside])
+                    own[inside] = _logit(model, self._matrix[inside])
         return Grown(models, self._columns, self._edges, own)
 
 
-def _steps(matrix: NDArray[Any], edges: list[Floats]) -> Floats:
-    """Return the number of edges below each value."""
-    return np.stack([np.searchsorted(cuts, matrix[:, k]) for k, cuts in enumerate(edges)], axis=1).astype(np.float64)
+def _steps(matrix: NDArray[Any], columns: NDArray[np.int64], edges: list[Floats]) -> NDArray[np.uint8]:
+    """Return the number of edges below each value of some columns."""
+    out = np.empty((len(matrix), len(columns)), dtype=np.uint8)
+    for k, (column, cuts) in enumerate(zip(columns.tolist(), edges, strict=True)):
+        out[:, k] = np.searchsorted(cuts, matrix[:, column])
+    return out
+
+
+def _logit(model: HistGradientBoostingClassifier, steps: NDArray[np.uint8]) -> Floats:
+    """Return the log-odds of some rows, in blocks: scikit-learn copies what it is asked about to float64."""
+    parts = [model.decision_function(steps[at : at + BLOCK_ROWS]) for at in range(0, len(steps), BLOCK_ROWS)]
+    return np.concatenate(parts) if parts else np.zeros(0)
