@@ -296,8 +296,11 @@ class Sample:
         blind = replace(blend, u=_blind(blend, self.table.fold))
         known = [values for values in (self.consensus, self.scores(blind), self.seen) if values is not None]
         scores, learned = [np.concatenate(values)[first] for values in known], [False, True, True][: len(known)]
+        few = [False, False, True][: len(known)]
         folds, weights = np.concatenate(self.folds)[first], np.concatenate(self.weights)[first]
-        return gate_p_value(scores, unlabeled, folds, weights, learned=learned, permutations=permutations, seed=seed)
+        return gate_p_value(
+            scores, unlabeled, folds, weights, learned=learned, few=few, permutations=permutations, seed=seed
+        )
 
     def refit(self, blend: Blend, pi: float) -> tuple[Blend, list[Floats]]:
         """Fit the best candidate once more, alone, on all rows, block by block: so many rows need no averaging."""
