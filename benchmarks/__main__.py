@@ -13,6 +13,7 @@ NAMES = [
     "ratio_quality",
     "small_data",
     "null_gate",
+    "inlying",
     "class_mix",
     "kinds",
     "decide_speed",

@@ -437,3 +437,30 @@ def test_the_graph_decides_for_the_class_mix_that_is_served(loss, tmp_path):
     plain = copy.copy(model)
     plain.scorer_ = dataclasses.replace(model.scorer_, bias=None)
     assert (plain.decide(new).label != out["label"]).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_trees(dtype):
+    """Rows stuck in half of their columns, which only trees see."""
+    rng = np.random.default_rng(0)
+
+    def known(n):
+        code = rng.integers(0, 2, n)
+        return (rng.normal(size=(n, 8)) + 3.0 * code[:, None]).astype(dtype), code
+
+    def stuck(n):
+        X = known(n)[0]
+        X[:, ::2] = 1.5
+        return X
+
+    X, y = known(400)
+    model = POSCOD(LogisticRegression(), random_state=0).fit(
+        X, y, X_unlabeled=np.concatenate([known(300)[0], stuck(100)])
+    )
+    assert model.ratio_.model_.trees is not None
+    proto = export_rule(model, dtype=np.dtype(dtype).name)
+    onnx.checker.check_model(proto)
+    new = np.concatenate([X, known(300)[0], stuck(300), 1e3 * known(20)[0]])
+    decisions = model.decide(new)
+    assert 0.2 < decisions.accept.mean() < 0.9
+    check(run(proto, input=new), decisions)

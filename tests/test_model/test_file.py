@@ -882,3 +882,21 @@ def test_open_files_are_read_too(core):
         load(named)
     with pytest.raises(ModelFileError, match="The file is not a poscod model"):
         load(io.BytesIO(b"nothing"))
+
+
+def test_a_model_with_trees_needs_no_trust(tmp_path):
+    """Trees are plain arrays: a new process that trusts nothing reads them, and decides the same."""
+    rng = np.random.default_rng(0)
+    X, traffic = rng.normal(size=(2, 400, 6))
+    traffic[:120, ::2] = 0.0
+    y = (X.sum(axis=1) > 0).astype(int)
+    model = POSCOD(LogisticRegression(), random_state=0).fit(X, y, X_unlabeled=traffic)
+    assert model.ratio_.model_.trees is not None
+    model.save(tmp_path / "model.poscod")
+    np.save(tmp_path / "traffic.npy", traffic)
+    code = (
+        "import sys, numpy as np; from poscod import POSCOD; model = POSCOD.load(sys.argv[1] + '/model.poscod'); "
+        "np.save(sys.argv[1] + '/score.npy', model.rejection_score(np.load(sys.argv[1] + '/traffic.npy')))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "score.npy"), model.rejection_score(traffic))

@@ -241,7 +241,7 @@ def test_gate_closed_on_a_network_is_better_than_chance(rng):
 
 
 def test_search_on_part_of_the_rows_uses_all_for_the_fit(rng, monkeypatch):
-    import poscod.ratio._strong_recipe as recipe
+    import poscod.ratio._search as recipe
 
     x_id, x_u, test, exact = gaussians(rng, 5, 0.3, 2500, 2000, distance=3.0)
     whole = CorrectedSigmoid().fit(x_id, x_u)
@@ -254,7 +254,7 @@ def test_search_on_part_of_the_rows_uses_all_for_the_fit(rng, monkeypatch):
 
 def test_search_on_part_of_a_network(rng, monkeypatch):
     """The final fit of evidence and of evidence with features, on all rows."""
-    import poscod.ratio._strong_recipe as recipe
+    import poscod.ratio._search as recipe
 
     monkeypatch.setattr(recipe, "SEARCH_NUMBERS", 0)
     ident, mixture = network(rng, 1600, 1.0), join(network(rng, 1400, 1.0), network(rng, 200, 0.0))

@@ -160,7 +160,7 @@ def test_more_columns_than_rows_and_more_rows_than_the_search_takes(rng):
 
 
 def test_more_rows_than_the_search_takes_and_nothing_but_the_id_only_rule(rng, monkeypatch):
-    import poscod.ratio._strong_recipe as recipe
+    import poscod.ratio._search as recipe
 
     monkeypatch.setattr(recipe, "SEARCH_NUMBERS", 0)
     monkeypatch.setattr(

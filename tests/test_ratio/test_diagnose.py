@@ -4,12 +4,15 @@ import copy
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from poscod import Activations
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import (
+    PRIORS,
     WOODS,
     CorrectedSigmoid,
+    EMRatio,
     NoOODEvidenceWarning,
     SeenByClassifierWarning,
     StandardSigmoid,
@@ -158,3 +161,33 @@ def test_clean_ratio_and_closed_gate_can_be_diagnosed(rng):
     closed = CorrectedSigmoid().fit(draw(rng, 300, 0.0), draw(rng, 300, 0.9))
     closed.ood_prior_ = 0.0
     assert diagnose(closed, draw(rng, 300, 0.0), draw(rng, 300, 0.0))["expected_ood"] == 0.0
+
+
+def test_a_prior_below_its_bound_is_raised_and_said():
+    """Drift: every row is a little unlike ID rows, and the estimators of a share of OOD rows contradict each other."""
+    rng = np.random.default_rng(2)
+    known, drifted = (lambda: rng.normal(size=(2400, 10))), (lambda: 1.5 * rng.normal(size=(2400, 10)))
+    est = CorrectedSigmoid().fit(known(), drifted())
+    assert est.ood_prior_estimate_ < est.ood_prior_lower_bound() == est.ood_prior_
+    assert "prior_below_bound" in diagnose(est, known(), drifted())["findings"]
+
+
+def test_healthy_fits_are_not_said_to_be_below_their_bound():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        est = CorrectedSigmoid().fit(draw(rng, 400, 0.0), draw(rng, 400, 0.3))
+        assert est.ood_prior_estimate_ == est.ood_prior_ >= est.ood_prior_lower_bound()
+        assert "prior_below_bound" not in diagnose(est, draw(rng, 400, 0.0), draw(rng, 400, 0.3))["findings"]
+
+
+@pytest.mark.parametrize("make", [CorrectedSigmoid, lambda **more: EMRatio(LogisticRegression(), **more)])
+def test_an_estimate_below_the_bound_moves_the_prior_and_not_what_was_learned(make, rng, monkeypatch):
+    """An estimator that says 0.05 where 0.5 is true; a prior that is given stays as it is."""
+    monkeypatch.setitem(PRIORS, "mean", lambda curve: 0.05)
+    x_id, x_u, new = draw(rng, 500, 0.0), draw(rng, 500, 0.5), draw(rng, 50, 0.5)
+    est, given = make().fit(x_id, x_u), make(ood_prior=0.05).fit(x_id, x_u)
+    assert given.ood_prior_ == est.ood_prior_estimate_ == 0.05
+    assert est.ood_prior_ == est.ood_prior_lower_bound() > 0.3
+    both = [ratio.log_ratio(new) + np.log(ratio.ood_prior_) for ratio in (est, given)]
+    np.testing.assert_allclose(*both, atol=0.3)
+    assert all("prior_below_bound" in diagnose(ratio, x_id, x_u)["findings"] for ratio in (est, given))

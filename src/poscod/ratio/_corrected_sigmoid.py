@@ -76,7 +76,9 @@ class CorrectedSigmoid(Ratio):
     Attributes
     ----------
     ood_prior_ : float
-        Estimated (or given) share of OOD rows in the mixture; 0 when the gate is closed.
+        Estimated (or given) share of OOD rows in the mixture; 0 when the gate is closed. An estimate is never below its certified bound at level 0.95.
+    ood_prior_estimate_ : float
+        What the estimator of the share said, in the strong recipe; less than ``ood_prior_`` where the certified bound contradicts it.
     a_ : float
         ``pi_U / (1 - pi_U) * (1 - ood_prior_)``.
     gate_open_ : bool
@@ -213,7 +215,7 @@ class CorrectedSigmoid(Ratio):
             folds=folds,
         )
         self.model_ = fit.ratio
-        self.ood_prior_ = fit.pi
+        self.ood_prior_, self.ood_prior_estimate_ = fit.pi, fit.estimated
         self.gate_open_, self.gate_p_value_ = fit.pi > 0.0, fit.p_value
         self.acceptance_, self.candidates_ = fit.acceptance, fit.weights
         return fit.own

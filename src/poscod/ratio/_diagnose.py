@@ -16,6 +16,7 @@ from scipy.stats import binomtest, norm
 from poscod._validation import Floats, check_count, check_number, check_weight
 from poscod.exceptions import InvalidInputError, warn_caller
 from poscod.metrics import binomial_interval, share_interval
+from poscod.ratio._prior import acceptance, scott
 from poscod.ratio._ratio import Ratio, SeenByClassifierWarning
 from poscod.ratio._rows import Rows, as_rows, columns_of
 from poscod.scores import one_minus_msp
@@ -30,6 +31,8 @@ FINDINGS = {
     "traffic holds another share of unknown inputs than that seen at fit.",
     "unreliable_bins": "More than three in ten bins of g disagree with what was observed: the shape of g is off, or this "
     "traffic is another mixture than that seen at fit.",
+    "prior_below_bound": "The estimated share of unknown inputs is below what is certain: known inputs of this traffic differ from the labeled rows, too "
+    "(drift, another mix of classes), or the features do not tell all unknown inputs apart.",
     "few_ood_rows": "By the share seen at fit, fewer than 30 unknown inputs are expected in this traffic: estimates about them are rough.",
     "seen_by_classifier": "The labeled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
 }
@@ -162,6 +165,10 @@ def diagnose(
     outside = sum(not b["low"] <= b["predicted"] <= b["high"] for b in bins)
     if outside > 0.3 * len(bins):
         findings.append("unreliable_bins")
+    bound = max(found["ood_prior_lower_bound"], scott(acceptance(log_id, log_u, weight), delta=1.0 - level))
+    estimate: Any = getattr(ratio, "ood_prior_estimate_", pi)
+    if estimate < bound:
+        findings.append("prior_below_bound")
     if found["expected_ood"] < 30.0:
         findings.append("few_ood_rows")
     if rows_id.network:

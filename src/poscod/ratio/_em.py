@@ -20,7 +20,7 @@ from sklearn.utils.validation import has_fit_parameter
 from poscod._validation import Floats
 from poscod.exceptions import InvalidInputError
 from poscod.ratio._crossfit import InMemory, Table, held_out_losses, recalibrate
-from poscod.ratio._prior import PRIORS, acceptance
+from poscod.ratio._prior import CERTIFIED, PRIORS, acceptance, scott
 from poscod.ratio._ratio import Folds, Ratio
 from poscod.ratio._rows import Rows, check_foldable, content_folds, row_hash
 
@@ -52,6 +52,9 @@ class EMRatio(Ratio):
     Attributes
     ----------
     ood_prior_ : float
+        Never below its certified bound at level 0.95, unless it was given.
+    ood_prior_estimate_ : float
+        What the estimator of the share said; less than ``ood_prior_`` where the certified bound contradicts it.
     models_ : list of fitted classifiers
         One per fold; log_ratio is the mean over them, recalibrated on held-out rows.
     n_iter_ : int
@@ -136,6 +139,12 @@ class EMRatio(Ratio):
         self._start = self.n_iter_ == 0
         u = self.kappa_ * u + self.shift_
         self.acceptance_ = acceptance(u[~z], u[z], weight[~z], weight[z])
+        self.ood_prior_estimate_ = pi
+        if self.ood_prior is None:
+            # What was learned is pi g, whatever pi is.
+            self.ood_prior_ = max(pi, scott(self.acceptance_, delta=CERTIFIED))
+            raised = float(np.log(self.ood_prior_ / pi))
+            u, self.shift_ = u - raised, self.shift_ - raised
         return u[~z] - self._offsets[1], u[z] - self._offsets[1]
 
     def _cross_fit(self, x: NDArray[Any], ood: Floats, weight: Floats, fold: NDArray[Any]) -> tuple[list[Any], Floats]:
@@ -164,7 +173,7 @@ class EMRatio(Ratio):
         odds, shift, constant = self._offsets
         if not start:
             return score + constant + shift
-        pi = self.ood_prior_
+        pi = float(np.exp(shift - odds))
         return np.asarray(odds + np.log(np.maximum(np.exp(np.minimum(score - odds, 50.0)) - (1.0 - pi), 0.01 * pi)))
 
 

@@ -31,6 +31,8 @@ from poscod.exceptions import InvalidInputError
 from poscod.ratio._likelihood import log_a, row_losses
 
 GRID = 400
+CERTIFIED = 0.05
+"""Error probability of the lower bound that no estimate of the prior is below."""
 
 
 class Acceptance(NamedTuple):

@@ -16,7 +16,7 @@ from poscod._validation import Floats
 from poscod.ratio._crossfit import recalibrate
 from poscod.ratio._prior import mean_prior
 from poscod.ratio._rows import as_rows, pair_weights
-from poscod.ratio._strong_recipe import Sample
+from poscod.ratio._search import Sample
 
 FOLDS, PERMUTATIONS = 5, 99
 
@@ -55,12 +55,11 @@ def quick_ratio(
     weights = pair_weights(weight_id, weight_u, len(sides[0]), len(sides[1]))
     with threadpool_limits(1, user_api="blas"):
         sample = Sample(sides, weights, folds, n_folds, seed)
-        pi = float(np.clip(mean_prior(sample.curve(sample.consensus)), 0.01, 0.9))
-        blend = sample.search(pi, quick=True)
+        blend = sample.search(sample.first_prior(mean_prior), quick=True)
         if sample.p_value(blend, seed, PERMUTATIONS) > level:
             return Quick(0.0, *(np.full(len(rows), -np.inf) for rows in sides))
         scores = sample.scores(blend)
-        pi = float(np.clip(mean_prior(sample.curve(scores)), 1e-3, 0.999))
+        pi = float(np.clip(sample.prior(mean_prior, scores, trees=blend.trees is not None), 1e-3, 0.999))
         kappa, shift = recalibrate(blend.u, sample.table, pi)
         constant = shift - sample.table.log_odds_u - float(np.log(pi))
         return Quick(pi, *(kappa * side + constant for side in scores))

@@ -38,7 +38,7 @@ Folds: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class NoOODEvidenceWarning(PoscodWarning):
-    """The mixture cannot be told from ID data: the ID-only rule is used instead of a fitted ratio."""
+    """No test told the mixture from ID data: the ID-only rule is used instead of a fitted ratio."""
 
 
 class UndeterminedPriorWarning(PoscodWarning):
@@ -206,14 +206,16 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         check_is_fitted(self, "columns_")
         level = check_number(level, "level", 0.0, 1.0, closed="neither")
         curve: Acceptance | None = getattr(self, "acceptance_", None)
-        return 0.0 if curve is None else scott(curve, delta=1.0 - level)
+        # Where a test shows no OOD rows there is nothing to certify.
+        return 0.0 if curve is None or self.ood_prior_ == 0.0 else scott(curve, delta=1.0 - level)
 
     def _learn(
         self, X_id: Any, X_unlabeled: Any, sample_weight_id: Any, sample_weight_unlabeled: Any, **more: Any
     ) -> Any:
         """Check rows and weights, learn from them, and return what `_fit` returns."""
         self._check_parameters()
-        self.__dict__.pop("acceptance_", None)  # not every recipe keeps one
+        for kept in ("acceptance_", "ood_prior_estimate_"):  # not by every recipe
+            self.__dict__.pop(kept, None)
         rows_id = as_rows(X_id, "X_id", minimum=self.min_rows)
         rows_u = as_rows(X_unlabeled, "X_unlabeled", minimum=self.min_rows, like=columns_of(rows_id))
         weight_id, weight_u = pair_weights(sample_weight_id, sample_weight_unlabeled, len(rows_id), len(rows_u))

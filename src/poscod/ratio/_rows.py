@@ -21,6 +21,10 @@ from poscod.exceptions import InvalidInputError
 HASH_NUMBERS = 2**17  # a block that stays in the cache
 # With fewer distinct rows than this, on both sides, and most ID rows among the traffic, copies are no accident of the data but its nature.
 DISTINCT_SHARE, SHARED_SHARE = 0.5, 0.5
+# A row is stuck, not repeated, if it makes up this share of the traffic, so many rows, so many times the copies that other rows have, and hardly any ID row.
+# Copies of both sides that are dealt out as pairs would leave the same surplus in every fold, and chance would look like something that other folds confirm.
+OTHER_SIDE = np.uint64(0x5851F42D4C957F2D)
+STUCK_SHARE, STUCK_ROWS, STUCK_TIMES = 0.01, 20, 10
 
 
 @dataclass(frozen=True)
@@ -172,17 +176,28 @@ def number_copies(values: NDArray[np.uint64], codes: NDArray[Any] | None = None)
 def observations(
     hash_id: NDArray[np.uint64], hash_u: NDArray[np.uint64], codes: NDArray[Any] | None = None
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the numbers of rows by which they are dealt out: copies share one, unless rows are discrete.
+    """Return the numbers of rows by which they are dealt out: copies share one, unless rows are discrete or stuck.
 
     Of discrete rows, few are distinct on either side and most ID rows occur in the traffic: equal rows are separate observations there, and how often they occur is
-    what there is to learn.
+    what there is to learn. So it is with a row that a large share of the traffic equals, where copies are rare and no ID row does: a sensor that is stuck.
     """
     if not len(hash_u) or not len(hash_id):
         return hash_id, hash_u
     few = all(len(np.unique(own)) < DISTINCT_SHARE * len(own) for own in (hash_id, hash_u))
     if few and np.isin(hash_id, hash_u).mean() > SHARED_SHARE:
-        return number_copies(hash_id, codes), number_copies(hash_u)
-    return hash_id, hash_u
+        return number_copies(hash_id, codes), number_copies(hash_u ^ OTHER_SIDE)
+    values, counts = np.unique(hash_u, return_counts=True)
+    usual = max(np.median(counts), np.median(np.unique(hash_id, return_counts=True)[1]))
+    often = counts >= max(STUCK_ROWS, STUCK_SHARE * len(hash_u), STUCK_TIMES * usual)
+    share_id = np.array([np.mean(hash_id == value) for value in values[often]])
+    stuck = values[often][STUCK_TIMES * share_id * len(hash_u) < counts[often]]
+    if not len(stuck):
+        return hash_id, hash_u
+    numbered = number_copies(hash_id, codes), number_copies(hash_u ^ OTHER_SIDE)
+    first, second = (
+        np.where(np.isin(own, stuck), new, own) for own, new in zip((hash_id, hash_u), numbered, strict=True)
+    )
+    return first, second
 
 
 def content_folds(

@@ -13,45 +13,25 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from poscod._validation import Floats
 from poscod.exceptions import warn_caller
 from poscod.ratio._broad import broad_share, with_broad
-from poscod.ratio._crossfit import CrossFit, InMemory, Table, cross_fit, recalibrate, start_from
-from poscod.ratio._design import Design, Scaler, fit_scaler
-from poscod.ratio._evidence import FARTHEST, axes_of_rows
-from poscod.ratio._gate import gate_p_value
-from poscod.ratio._prior import PRIORS, Acceptance, acceptance, rows_to_notice
+from poscod.ratio._crossfit import recalibrate
+from poscod.ratio._design import Scaler
+from poscod.ratio._prior import CERTIFIED, PRIORS, Acceptance, rows_to_notice, scott
 from poscod.ratio._ratio import NoOODEvidenceWarning
-from poscod.ratio._representation import Representation, represent
-from poscod.ratio._rows import Rows, content_folds, observations, row_hash
-
-# Effect size of the ID-only start: a shift of 1.5 standard deviations of the consensus, AUROC .86 for a normal score.
-TILT = 1.5
-# Weights of candidates are exp(-TEMPER * excess loss): flatter than Bayes, because fold models are correlated.
-TEMPER = 0.3
-EVIDENCE_L2 = (1e-1, 1e-2, 1e-3, 1e-4)
-FEATURE_L2 = (1.0, 0.1, 0.01, 0.001, 0.0001)
-# Penalties of a quick search.
-QUICK_EVIDENCE, QUICK_FEATURES = (1e-2,), (0.1, 0.01, 0.001)
-# A path stops where held-out rows are that much worse off than by the best candidate: from there on it follows noise.
-STOP = 8.0
-# Penalties of the evidence, best first, that are tried together with features.
-PATHS = 3
-# Candidates below this weight are left out when the prior is known better.
-COUNTS = 0.01
-# Candidates are searched on no more rows per side, and numbers in the matrix, than these; prior and final fit use all.
-SEARCH_ROWS = 20000
-SEARCH_NUMBERS = 3_000_000
-BLOCK_ROWS = 16384
+from poscod.ratio._representation import Representation
+from poscod.ratio._rows import Rows
+from poscod.ratio._search import TILT, TREES, Sample, design_columns
+from poscod.ratio._trees import Trees
 
 
 @dataclass(frozen=True)
 class StrongRatio:
-    """log g of the strong recipe: a learned part, linear in the columns, and a broad one, the ID-only rule.
+    """log g of the strong recipe: a learned part, linear in the columns and, if they count, trees on them, and a broad part, the ID-only rule.
 
-    ``g = (1 - broad) exp(tilt * consensus + theta^T [consensus | evidence | features] + intercept) + broad exp(TILT * consensus - log_norm)``.
+    ``g = (1 - broad) exp(tilt * consensus + theta^T [consensus | evidence | features] + intercept + trees) + broad exp(TILT * consensus - log_norm)``.
     """
 
     representation: Representation
@@ -59,6 +39,7 @@ class StrongRatio:
     tilt: float
     theta: Floats
     intercept: float
+    trees: Trees | None = None
     broad: float = 0.0
     log_norm: float = 0.0
 
@@ -66,9 +47,11 @@ class StrongRatio:
         """Return log g of some rows."""
         evidence, consensus = self.representation.new(rows)
         out = self.tilt * consensus + self.intercept
-        if self.theta.any():
-            matrix = _columns(rows, evidence, consensus, self.scaler)
+        if self.theta.any() or self.trees is not None:
+            matrix = design_columns(rows, evidence, consensus, self.scaler)
             out += matrix @ self.theta.astype(matrix.dtype)
+            if self.trees is not None:
+                out += self.trees(matrix)
         return with_broad(np.asarray(out, dtype=np.float64), TILT * consensus - self.log_norm, self.broad)
 
 
@@ -82,207 +65,7 @@ class StrongFit:
     acceptance: Acceptance
     weights: dict[str, float]
     own: tuple[Floats, Floats]
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where candidates grow from: the ID-only rule, or g = 1; ``u = tilt * consensus + constant``."""
-
-    tilt: float
-    constant: float
-
-
-@dataclass(frozen=True)
-class Blend:
-    """A weighted mean of candidates, which is again linear: ``u = tilt * consensus + theta^T columns + intercept``."""
-
-    tilt: float
-    theta: Floats
-    intercept: float
-    u: Floats
-    found: dict[str, tuple[Start, CrossFit]]
-    weights: dict[str, float]
-
-    @property
-    def best(self) -> tuple[Start, CrossFit]:
-        """The candidate with the smallest held-out loss."""
-        return min(self.found.values(), key=lambda item: item[1].loss)
-
-
-class Sample:
-    """Both sides with evidence: the part that candidates are searched on, and the rest; weights sum to one together."""
-
-    def __init__(
-        self, sides: tuple[Rows, Rows], weights: tuple[Floats, Floats], folds: Any, n_folds: int, seed: int
-    ) -> None:
-        self.sides, self.weights, self.n_folds = sides, weights, n_folds
-        hashes = observations(row_hash(sides[0].features, seed), row_hash(sides[1].features, seed))
-        self.first = [_first_of_copies(values) for values in hashes]
-        self.folds = content_folds(hashes[0], hashes[1], n_folds) if folds is None else folds
-        orders = [np.argsort(values, kind="stable") for values in hashes]
-        self.representation, self.evidence, self.consensus = represent(
-            sides, orders[0], self.folds, n_folds, weights[0]
-        )
-        self.scaler = fit_scaler([rows.features for rows in sides], list(weights))
-        self.log_norm = float(logsumexp(TILT * self.consensus[0], b=weights[0] / weights[0].sum()))
-        self.id_only = TILT * self.consensus[0] - self.log_norm, TILT * self.consensus[1] - self.log_norm
-        limit = max(500, min(SEARCH_ROWS, SEARCH_NUMBERS // (2 * sides[0].features.shape[1])))
-        self.keep = [order[:limit] for order in orders]
-        self.rest = [np.sort(order[limit:]) for order in orders]
-        matrix = np.concatenate([self.columns(i, self.keep[i]) for i in (0, 1)])
-        self.turn: NDArray[Any] | None = None
-        lead = 1 + len(self.representation.names)
-        if len(matrix) < matrix.shape[1] - lead:
-            # More columns than rows: a penalised fit stays in the span of the rows, so turn to it.
-            _, axes = axes_of_rows(np.asarray(matrix[:, lead:], dtype=np.float64), len(matrix))
-            self.turn = axes
-            matrix = np.concatenate([matrix[:, :lead], matrix[:, lead:] @ axes.astype(matrix.dtype)], axis=1)
-        # A part stands for its side: pi_U stays what it is.
-        weight = [w[rows] * (w.sum() / w[rows].sum()) for w, rows in zip(weights, self.keep, strict=True)]
-        fold = np.concatenate([self.folds[i][self.keep[i]] for i in (0, 1)])
-        self.table = Table(InMemory(matrix), len(self.keep[0]), np.concatenate(weight), fold, n_folds)
-        self.table_consensus = np.concatenate([self.consensus[i][self.keep[i]] for i in (0, 1)])
-
-    def columns(self, side: int, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return [consensus | evidence | features] of some training rows."""
-        part = self.sides[side][rows]
-        return _columns(part, self.evidence[side][rows], self.consensus[side][rows], self.scaler)
-
-    def search(self, pi: float, *, quick: bool = False) -> Blend:
-        """Fit candidates from the ID-only rule to features and evidence, and blend them by held-out likelihood; few of them if quick."""
-        table, n_evidence = self.table, len(self.representation.names)
-        columns = table.design.n_columns
-        starts, offset = self._starts(pi)
-        found: dict[str, tuple[Start, CrossFit]] = {}
-        # One unit of prior standard deviation around the ID-only tilt, in units of the mean loss.
-        tilt_l2 = np.array([1.0 / len(table)])
-
-        def add(name: str, informed: bool, l2: Floats, warm: CrossFit) -> CrossFit:
-            fit = cross_fit(table, l2, pi, offset[informed], warm)
-            found[name] = (starts[informed], fit)
-            return fit
-
-        def path(name: str, informed: bool, lead: Floats, warm: CrossFit) -> None:
-            """Let the features in, from a strong penalty to a weak one, until held-out rows have had enough."""
-            for l2 in QUICK_FEATURES if quick else FEATURE_L2:
-                before = warm
-                penalty = np.r_[lead, np.full(columns - 1 - n_evidence, l2)]
-                warm = add(f"{name}features {l2:g}", informed, penalty, warm)
-                tried = [fit for _, fit in found.values()]
-                # With its own scale or with the best one: where a penalty helps neither, the next one helps less.
-                if warm.loss > max(before.loss, min(fit.loss for fit in tried) + STOP):
-                    break
-                if warm.raw_loss > max(before.raw_loss, min(fit.raw_loss for fit in tried) + STOP):
-                    break
-
-        warm = start_from(table, pi, offset[True], 0)
-        found["id_only"] = (starts[True], warm)
-        warm = add("consensus", True, tilt_l2, warm)
-        scores: dict[float, CrossFit] = {}
-        for l2 in QUICK_EVIDENCE if quick else EVIDENCE_L2:
-            scores[l2] = warm = add(f"evidence {l2:g}", True, np.r_[tilt_l2, np.full(n_evidence, l2)], warm)
-        # The best penalty of the evidence gets a path over the penalty of the features; the next best ones are tried where it did well.
-        best, *others = sorted(scores, key=lambda key: scores[key].loss)[:PATHS]
-        path(f"evidence {best:g}, ", True, scores[best].l2, scores[best])
-        ahead = min(fit.loss for _, fit in found.values()) + STOP
-        for l2 in () if quick else FEATURE_L2:
-            tried = found.get(f"evidence {best:g}, features {l2:g}")
-            if tried is None or tried[1].loss > ahead:
-                continue
-            for other in others:
-                penalty = np.r_[scores[other].l2, np.full(columns - 1 - n_evidence, l2)]
-                add(f"evidence {other:g}, features {l2:g}", True, penalty, tried[1])
-        # And without any evidence, for data on which distance from ID rows says nothing.
-        path("", False, np.zeros(0), start_from(table, pi, offset[False], 1 + n_evidence))
-        return _blend(found, columns)
-
-    def again(self, blend: Blend, pi: float) -> Blend:
-        """Fit the candidates that count once more, with another prior."""
-        starts, offset = self._starts(pi)
-        found = {}
-        for name, (start, fit) in blend.found.items():
-            if blend.weights[name] >= COUNTS:
-                informed = start.tilt > 0.0
-                if len(fit.l2):
-                    # The fit's own u with the constant of the new prior is where it begins.
-                    moved = replace(fit, u=fit.u + (starts[informed].constant - start.constant))
-                    found[name] = (starts[informed], cross_fit(self.table, fit.l2, pi, offset[informed], moved))
-                else:
-                    found[name] = (starts[informed], start_from(self.table, pi, offset[informed], fit.first))
-        return _blend(found, self.table.design.n_columns)
-
-    def _starts(self, pi: float) -> tuple[dict[bool, Start], dict[bool, Floats]]:
-        null = self.table.log_odds_u + float(np.log(pi))
-        starts = {True: Start(TILT, null - self.log_norm), False: Start(0.0, null)}
-        return starts, {key: start.tilt * self.table_consensus + start.constant for key, start in starts.items()}
-
-    def scores(self, blend: Blend) -> list[Floats]:
-        """Return the out-of-sample score of every row of both sides."""
-        scores = [np.empty(len(rows)) for rows in self.sides]
-        table_u, theta = np.split(blend.u, [self.table.n_id]), self.theta(blend)
-        for i in (0, 1):
-            scores[i][self.keep[i]] = table_u[i]
-            for start in range(0, len(self.rest[i]), BLOCK_ROWS):
-                rows = self.rest[i][start : start + BLOCK_ROWS]
-                block = self.columns(i, rows)
-                u = block @ theta.astype(block.dtype)
-                scores[i][rows] = u + blend.tilt * self.consensus[i][rows] + blend.intercept
-        return scores
-
-    def curve(self, scores: list[Floats]) -> Acceptance:
-        """Return T and A of scores of both sides."""
-        return acceptance(scores[0], scores[1], *self.weights)
-
-    def theta(self, blend: Blend) -> Floats:
-        """Return the coefficients of the columns as they come."""
-        if self.turn is None:
-            return blend.theta
-        lead = 1 + len(self.representation.names)
-        return np.r_[blend.theta[:lead], self.turn @ blend.theta[lead:]]
-
-    def p_value(self, blend: Blend, seed: int, permutations: int = 399) -> float:
-        """Test pi = 0 with the consensus and with the fitted score."""
-        # Copies of a row are one observation: counted apart they would make chance look like evidence.
-        first = np.concatenate(self.first)
-        unlabeled = np.repeat([False, True], [len(rows) for rows in self.sides])[first]
-        blind = replace(blend, u=_blind(blend, self.table.fold))
-        both = [np.concatenate(values)[first] for values in (self.consensus, self.scores(blind))]
-        folds, weights = np.concatenate(self.folds)[first], np.concatenate(self.weights)[first]
-        return gate_p_value(
-            both, unlabeled, folds, weights, learned=(False, True), permutations=permutations, seed=seed
-        )
-
-    def refit(self, blend: Blend, pi: float) -> tuple[Blend, list[Floats]]:
-        """Fit the best candidate once more, alone, on all rows, block by block: so many rows need no averaging."""
-        start, best = blend.best
-        consensus = np.concatenate(self.consensus)
-        offset = start.tilt * consensus + start.constant
-        weight, fold = np.concatenate(self.weights), np.concatenate(self.folds)
-        if not len(best.l2):
-            every = Table(InMemory(consensus[:, None]), len(self.sides[0]), weight, fold, self.n_folds)
-            fit = start_from(every, pi, offset, best.first)
-        else:
-            last, dtype = best.first + len(best.l2), self.sides[0].features.dtype
-            parts: list[tuple[NDArray[Any], ...]] = []
-            for rows, own, evidence in zip(self.sides, self.consensus, self.evidence, strict=True):
-                head = np.concatenate([own[:, None], evidence], axis=1, dtype=dtype)[:, best.first : last]
-                parts.append((head, rows.features) if last > 1 + evidence.shape[1] else (head,))
-            width = parts[0][0].shape[1]
-            design = Design(parts, (Scaler(np.zeros(width), np.ones(width)), self.scaler)[: len(parts[0])])
-            table = Table(design, len(self.sides[0]), weight, fold, self.n_folds)
-            warm = replace(best, u=np.concatenate(self.scores(blend)))
-            l2 = best.l2
-            if self.turn is not None and len(parts[0]) > 1:
-                params = [best.params[:width], self.turn @ best.params[width:-1], best.params[-1:]]
-                warm, l2 = (
-                    replace(warm, params=np.concatenate(params)),
-                    np.r_[l2[:width], np.full(len(self.turn), l2[-1])],
-                )
-            # A penalty of the mean loss stands for 1 / n of prior knowledge: more rows, less penalty.
-            fit = cross_fit(table, l2 * (len(self.table) / len(table)), pi, offset, warm)
-        self.turn = None  # columns as they come, from here on
-        alone = _blend({"refitted": (start, fit)}, 1 + len(self.representation.names) + self.sides[0].features.shape[1])
-        return replace(alone, found=blend.found, weights=blend.weights), np.split(alone.u, [len(self.sides[0])])
+    estimated: float
 
 
 def fit_strong(
@@ -300,91 +83,50 @@ def fit_strong(
     sample = Sample(sides, weights, folds, n_folds, seed)
     table, representation, estimate = sample.table, sample.representation, PRIORS[prior]
     # Prior and ratio in turns: a search for a score, the prior from it, then what counts once more.
-    first = float(np.clip(estimate(sample.curve(sample.consensus)), 0.01, 0.9)) if pi is None else pi
+    first = sample.first_prior(estimate) if pi is None else pi
     blend = sample.search(first)
     p_value = 0.0 if gate_level is None else sample.p_value(blend, seed)
     if gate_level is not None and p_value > gate_level:
-        _warn_closed(p_value, min(len(rows) for rows in sides))
+        _warn_closed(p_value, min(len(rows) for rows in sides), sample.look is not None)
         width = 1 + len(representation.names) + sides[0].features.shape[1]
         ratio = StrongRatio(representation, sample.scaler, TILT, np.zeros(width), -sample.log_norm)
-        return StrongFit(ratio, 0.0, p_value, sample.curve(sample.consensus), {"id_only": 1.0}, sample.id_only)
+        return StrongFit(ratio, 0.0, p_value, sample.curve(sample.consensus), {"id_only": 1.0}, sample.id_only, 0.0)
+    known = pi is not None
     if pi is None:
-        pi = float(np.clip(estimate(sample.curve(sample.scores(blend))), 1e-3, 0.999))
+        found = sample.prior(estimate, sample.scores(blend), trees=blend.trees is not None)
+        pi = float(np.clip(found, 1e-3, 0.999))
         blend = sample.again(blend, pi)
-    scores = sample.scores(blend)
+    scores, estimated = sample.scores(blend), pi
     kappa, shift = recalibrate(blend.u, table, pi)
-    curve = sample.curve([kappa * values for values in scores])
-    if any(len(rest) for rest in sample.rest):
+    curve, trees = sample.curve([kappa * values for values in scores]), blend.trees is not None
+    if any(len(rest) for rest in sample.rest) and blend.best is not blend.found.get(TREES):
         # With all rows the penalty no longer shrinks the scale: what was learned on part of them needs no stretching.
         (blend, scores), kappa, shift = sample.refit(blend, pi), 1.0, 0.0
+    if not known:
+        # What was learned is pi g, whatever pi is. With trees the bound is a part of the estimate.
+        pi = max(pi, scott(curve, delta=CERTIFIED))
+        estimated = pi if trees else estimated
     constant = shift - table.log_odds_u - float(np.log(pi))
     learned = kappa * scores[0] + constant, kappa * scores[1] + constant
     broad = broad_share(learned, sample.id_only, weights, pi)
     linear = kappa * blend.tilt, kappa * sample.theta(blend), kappa * blend.intercept + constant
-    ratio = StrongRatio(representation, sample.scaler, *linear, broad, sample.log_norm)
+    grown = None if blend.trees is None else replace(blend.trees, weight=kappa * blend.trees.weight)
+    ratio = StrongRatio(representation, sample.scaler, *linear, grown, broad, sample.log_norm)
     own = (with_broad(one, other, broad) for one, other in zip(learned, sample.id_only, strict=True))
-    return StrongFit(ratio, pi, p_value, curve, blend.weights, (next(own), next(own)))
+    return StrongFit(ratio, pi, p_value, curve, blend.weights, (next(own), next(own)), estimated)
 
 
-def _shares(found: dict[str, tuple[Start, CrossFit]], loss: Floats) -> Floats:
-    """Return weights of candidates from their held-out loss; every family starts with the same weight."""
-    weight = np.exp(-TEMPER * (loss - loss.min()))
-    # Columns used, and whether from the ID-only start: a long path must not win by its number of candidates.
-    family = [(start.tilt > 0.0, len(fit.l2)) for start, fit in found.values()]
-    weight /= np.array([family.count(member) for member in family])
-    return np.asarray(weight / weight.sum())
-
-
-def _blend(found: dict[str, tuple[Start, CrossFit]], columns: int) -> Blend:
-    """Average candidates with weights from their held-out loss."""
-    weight = _shares(found, np.array([fit.loss for _, fit in found.values()]))
-    theta = np.zeros(columns)
-    tilt, intercept = 0.0, 0.0
-    u = np.zeros(len(next(iter(found.values()))[1].u))
-    for share, (start, fit) in zip(weight.tolist(), found.values(), strict=True):
-        mean = fit.theta
-        theta[fit.first : fit.first + len(mean)] += share * fit.kappa * mean
-        tilt += share * fit.kappa * start.tilt
-        intercept += share * (fit.kappa * (fit.intercept + start.constant) + fit.shift)
-        u += share * fit.u
-    return Blend(tilt, theta, intercept, u, found, dict(zip(found, weight.tolist(), strict=True)))
-
-
-def _blind(blend: Blend, fold: NDArray[np.int64]) -> Floats:
-    """Return the blend's u with weights, for the rows of a fold, from the held-out loss in the other folds: no row has a say in its own score."""
-    candidates = [fit for _, fit in blend.found.values()]
-    u = np.zeros(len(fold))
-    for k in range(len(candidates[0].losses)):
-        inside = fold == k
-        share = _shares(blend.found, np.array([fit.loss - fit.losses[k] for fit in candidates]))
-        u[inside] = sum(weight * fit.u[inside] for weight, fit in zip(share, candidates, strict=True))
-    return u
-
-
-def _first_of_copies(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark one row of each set of equal rows."""
-    mask = np.zeros(len(values), dtype=bool)
-    mask[np.unique(values, return_index=True)[1]] = True
-    return mask
-
-
-def _columns(rows: Rows, evidence: Floats, consensus: Floats, scaler: Scaler) -> NDArray[Any]:
-    """Return [consensus | evidence | features] in the dtype of the features."""
-    features = np.asarray(rows.features)
-    scaled = scaler.transform(features)
-    np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
-    parts = [consensus[:, None], evidence, scaled]
-    return np.concatenate(parts, axis=1, dtype=features.dtype)
-
-
-def _warn_closed(p_value: float, rows: int) -> None:
+def _warn_closed(p_value: float, rows: int, trees: bool) -> None:
     shares = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
     # The first share that so many rows per side could show, and the last one that they could not.
     k = next((i for i, pi in enumerate(shares[1:-1], 1) if rows_to_notice(pi) <= rows), len(shares) - 1)
     warn_caller(
         NoOODEvidenceWarning(
-            "{X_unlabeled} cannot be told from {X_id} (p = {p_value:.2f}), so log_ratio is the ID-only rule and {ood_prior_} is 0: {rows} rows "
+            "{X_unlabeled} cannot be told from {X_id} by {tested} (p = {p_value:.2f}), so log_ratio is the ID-only rule and {ood_prior_} is 0: {rows} rows "
             "per side show at best an OOD share of {share:g}; a share of {smaller:g} needs at least {needed} rows on both sides.",
+            tested="distance from ID rows, a linear score or boosted trees"
+            if trees
+            else "distance from ID rows or a linear score",
             p_value=p_value,
             rows=rows,
             share=shares[k],

@@ -24,6 +24,7 @@ from poscod.ratio import (
     Landmarks,
     LinearRatio,
     StrongRatio,
+    Trees,
 )
 
 # Farther than any row, and harmless in float32.
@@ -57,7 +58,7 @@ def _linear(graph: Graph, model: LinearRatio, features: str) -> str:
 
 
 def _strong(graph: Graph, model: StrongRatio, features: str, logits: str | None, n_classes: int) -> str:
-    """Tilt * consensus + theta^T [consensus | evidence | features] + intercept, and the broad part beside it."""
+    """Tilt * consensus + theta^T [consensus | evidence | features] + intercept, trees on these columns, and the broad part beside it."""
     shape = model.representation
     top = None if logits is None else split_top(graph, logits, n_classes)
     marks = shape.banks[0]
@@ -76,18 +77,35 @@ def _strong(graph: Graph, model: StrongRatio, features: str, logits: str | None,
     consensus = graph.clip(consensus, -2 * CLIP, 2 * CLIP)
     own, evidence, rest = np.split(model.theta, [1, 1 + len(shape.names)])
     out = graph("Add", graph("Mul", consensus, graph.real(model.tilt + own)), graph.real(model.intercept))
+    bounded = graph.clip(standard, -CLIP, CLIP)
     if evidence.any():
-        part = graph("MatMul", graph.clip(standard, -CLIP, CLIP), graph.real(evidence[:, None]))
-        out = graph("Add", out, part)
-    if rest.any():
+        out = graph("Add", out, graph("MatMul", bounded, graph.real(evidence[:, None])))
+    if rest.any() or model.trees is not None:
         scaled = _bounded(graph, graph.standardise(features, model.scaler.mean, 1.0 / model.scaler.scale, graph.narrow))
-        out = graph("Add", out, graph.product(scaled, rest[:, None]))
+        out = graph("Add", out, graph.product(scaled, rest[:, None])) if rest.any() else out
+        if model.trees is not None:
+            columns = [graph.cast(consensus, graph.narrow), graph.cast(bounded, graph.narrow), scaled]
+            out = graph("Add", out, _trees(graph, model.trees, graph("Concat", *columns, axis=1)))
     if model.broad > 0.0:
         id_only = graph("Sub", graph("Mul", consensus, graph.real(TILT)), graph.real(model.log_norm))
         parts = (out, np.log1p(-model.broad)), (id_only, np.log(model.broad))
         both = [graph("Add", part, graph.real(share)) for part, share in parts]
         out = graph.reduce("ReduceLogSumExp", graph("Concat", *both, axis=1))
     return out
+
+
+def _trees(graph: Graph, trees: Trees, columns: str) -> str:
+    """Weight * u of the sum of the leaves that a row is in."""
+    value = graph("Gather", columns, graph.constant(trees.feature, "int64"), axis=1)
+    left = graph.cast(graph("LessOrEqual", value, graph.constant(trees.threshold, graph.narrow)), "float32")
+    turns = graph("MatMul", graph("Transpose", left, perm=[1, 0, 2]), graph.constant(trees.path, "float32"))
+    inside = graph.cast(graph("Equal", turns, graph.constant(trees.lefts, "float32")), graph.wide)
+    leaf = graph("MatMul", inside, graph.real(trees.value[:, :, None]))
+    total = graph("Squeeze", graph("ReduceSum", leaf, graph.constant([0], "int64")), graph.constant([0], "int64"))
+    score = graph("Add", total, graph.real(trees.base))
+    known = graph("Exp", graph("Min", graph("Sub", graph.real(trees.log_a), score), graph.real(0.0)))
+    rest = graph.log_at_least(graph("Sub", graph.real(1.0), known), graph.real(trees.least))
+    return graph("Mul", graph("Add", score, rest), graph.real(trees.weight))
 
 
 def _logit_evidence(graph: Graph, logits: str, top: Top) -> str:
