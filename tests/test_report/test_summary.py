@@ -152,6 +152,18 @@ def test_rejections_and_examples(case, summary):
     assert {("id", "accepted, but wrong"), ("ood", "unfamiliar"), ("unlabeled", "unfamiliar")} <= kinds
 
 
+def test_examples_name_what_lies_outside(case):
+    X = case.X.copy()
+    X[0] = [1e6, 0.0]
+    found = summarise(case.model, X=X, y=case.y, X_ood=case.X_ood, explorer=False)
+    (mine,) = (example for example in found["examples"] if example["group"] == "id" and example["row"] == 0)
+    assert mine["reason"] == "unfamiliar"
+    assert mine["detail"].startswith("column 0 = 1e+06: largest seen ")
+    assert mine["detail"] in unescape(render(found))
+    assert mine["detail"] in render(found, ".md").replace("\\", "")
+    assert all(example["detail"] == "" for example in found["examples"] if example["reason"] == "ambiguous")
+
+
 def test_example_rows_show_the_users_columns(case):
     frame = pd.DataFrame(case.X, columns=["height", "width"])
     traffic = pd.DataFrame(WORLD.sample_mixture(300, pi=0.25, random_state=8)[0], columns=["height", "width"])

@@ -6,7 +6,7 @@ Convention: nothing is formatted here; shares are in [0, 1], risks in units of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -123,9 +123,15 @@ def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) 
 
 
 def examples_section(
-    sample: Sample, y: Any, class_names: list[str], columns: Mapping[str, Mapping[str, Any]], n: int, max_columns: int
+    sample: Sample,
+    y: Any,
+    class_names: list[str],
+    columns: Mapping[str, Mapping[str, Any]],
+    outside: Callable[[str, Any], list[str]],
+    n: int,
+    max_columns: int,
 ) -> list[dict[str, Any]]:
-    """Return the rows with the highest score of each group and reason, and the dearest mistakes among accepted ID rows."""
+    """Return the rows with the highest score of each group and reason, and the dearest mistakes among accepted ID rows; `outside` says what of some rows lies outside."""
     classes, found = sample.calibration.classes, []
     truth = np.searchsorted(classes, np.asarray(y))
     for group, rows in sample.groups.items():
@@ -143,9 +149,10 @@ def examples_section(
                 "truth": class_names[truth[i]] if group == "id" else None,
                 **{key: float(getattr(rows, key)[i]) for key in ("risk", "log_ratio", "score")},
                 "cells": {key: values[i] for key, values in table.items()},
+                "detail": words,
             }
             for reason, places in picks.items()
-            for i in places.tolist()
+            for i, words in zip(places.tolist(), outside(group, places), strict=True)
         ]
     return found
 

@@ -17,7 +17,7 @@ import sklearn
 from poscod._json import plain
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
-from poscod.model import measure, measure_own, measure_promise, n_rows, read_sample, required_tpr, rules_of, tally
+from poscod.model import measure, measure_own, measure_promise, n_rows, read_sample, required_tpr, rules_of, take, tally
 from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
@@ -148,6 +148,12 @@ def summarise(
     measured = measure_own(sample)
     every = tally(np.ones(len(sample.loss), dtype=bool), sample.loss, sample.loss_values, sample.codes, len(classes))
     shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
+
+    def outside(name: str, places: Any) -> list[str]:
+        if not len(places):
+            return []
+        return model.scorer_.outside(take(tables[name], places), model.schema_.features)
+
     summary = {
         "schema": SCHEMA,
         "title": "When to answer: a poscod report" if title is None else title,
@@ -177,7 +183,7 @@ def summarise(
         "curves": RiskCurveDisplay.from_sample(sample).columns(),
         "distributions": ScoreDistributionDisplay.from_sample(sample).columns(),
         "rejections": sections.rejections_section(sample, y, labels),
-        "examples": sections.examples_section(sample, y, labels, shown, n_examples, max_columns),
+        "examples": sections.examples_section(sample, y, labels, shown, outside, n_examples, max_columns),
         "ratio": sections.ratio_section(model, sample, X, y, X_unlabeled),
         "reliability": sections.reliability_section(sample),
         "explorer": explorer_data(sample, max_points=max_points) if explorer else None,
