@@ -211,7 +211,7 @@ def test_words_of_what_lies_outside():
     fresh[0, 20], fresh[1, 0] = 1e6, -2.0
     inside = np.clip(fresh[2:], digits()[0].min(axis=0), digits()[0].max(axis=0))
     words = model.decide(np.r_[fresh[:2], inside], explain=True).detail
-    assert words.tolist() == ["column 20 = 1e+06: largest seen 16", "column 0 = -2: smallest seen 0", ""]
+    assert words.tolist() == ["column 20 = 1,000,000: largest seen 16", "column 0 = -2: smallest seen 0", ""]
     assert not hasattr(model.decide(fresh), "detail")
 
 

@@ -194,8 +194,8 @@ class Guard:
                 j = int(steps.argmax())
                 if steps[j] > best[i]:
                     above = row[0, j] > part.high[j]
-                    end = f"largest seen {part.high[j]:,.6g}" if above else f"smallest seen {part.low[j]:,.6g}"
-                    best[i], words[i] = steps[j], f"{own[j]} = {row[0, j]:,.6g}: {end}"
+                    end = f"largest seen {part.high[j]:,.7g}" if above else f"smallest seen {part.low[j]:,.7g}"
+                    best[i], words[i] = steps[j], f"{own[j]} = {row[0, j]:,.7g}: {end}"
         return words
 
 

@@ -94,9 +94,12 @@ class PlaneDisplay(Display):
 
 
 def plane_window(risk: Floats, log_ratio: Floats) -> tuple[float, tuple[float, float]]:
-    """Return the largest r and the range of log g to show; the outermost half percent of log g is left to the edges."""
+    """Return the largest r and the range of log g to show; the outermost half percent of log g, and what is far from most of it, is left to the edges."""
     finite = log_ratio[np.isfinite(log_ratio)]
-    low, high = np.quantile(finite, [0.005, 0.995]) if len(finite) else (-1.0, 1.0)
+    low, first, third, high = np.quantile(finite, [0.005, 0.25, 0.75, 0.995]) if len(finite) else (-1.0, -1.0, 1.0, 1.0)
+    reach = 3.0 * (third - first)  # rows far outside of what was seen have a log g of hundreds
+    if reach > 0.0:
+        low, high = max(low, first - reach), min(high, third + reach)
     pad = max(0.05 * (high - low), 0.5)
     right = float(risk.max()) if len(risk) and risk.max() > 0.0 else 1.0
     return 1.03 * right, (float(low - pad), float(high + pad))
