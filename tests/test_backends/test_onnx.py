@@ -460,7 +460,10 @@ def test_trees(dtype):
     assert model.ratio_.model_.trees is not None
     proto = export_rule(model, dtype=np.dtype(dtype).name)
     onnx.checker.check_model(proto)
-    new = np.concatenate([X, known(300)[0], stuck(300), 1e3 * known(20)[0]])
+    new = np.concatenate([known(700)[0], stuck(300), 1e3 * known(20)[0]])
     decisions = model.decide(new)
     assert 0.2 < decisions.accept.mean() < 0.9
-    check(run(proto, input=new), decisions)
+    # scikit-learn's probabilities of float32 rows are rounded, and with them 1 - MSP.
+    out, precise = run(proto, input=new), dtype is np.float64
+    check(out, decisions, precise=precise)
+    assert (out["accept"] == decisions.accept).mean() >= (1.0 if precise else 0.998)

@@ -112,9 +112,9 @@ def test_inside_nothing_changes():
     inside = ((fresh >= X.min(axis=0)) & (fresh <= X.max(axis=0))).all(axis=1)
     assert 0.5 < inside.mean() < 1.0
     rows = model.scorer_.view(fresh[inside])
-    np.testing.assert_array_equal(model.log_ratio(fresh[inside]), model.ratio_.log_ratio(rows))
+    np.testing.assert_array_equal(model.log_ratio(fresh[inside]), model.ratio_.log_ratio(rows, deciding=True))
     outside = ~inside
-    plain = model.ratio_.log_ratio(model.scorer_.view(fresh[outside]))
+    plain = model.ratio_.log_ratio(model.scorer_.view(fresh[outside]), deciding=True)
     assert (model.log_ratio(fresh[outside]) >= plain - 1.0).mean() > 0.95  # outside is not more certain for being so
     assert model.decide(fresh).accept.mean() > 0.9
     assert model.decide(ood).accept.mean() < 0.6

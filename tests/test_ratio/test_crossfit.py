@@ -8,7 +8,7 @@ from scipy.stats import ks_2samp
 
 from poscod.activations import Activations
 from poscod.ratio import CorrectedSigmoid, EMRatio
-from poscod.ratio._crossfit import InMemory, Table, _losses, cross_fit, held_out_losses, recalibrate, start_from
+from poscod.ratio._crossfit import InMemory, Table, cross_fit, held_out_losses, recalibrate, side_losses, start_from
 from poscod.ratio._design import Design, Scaler
 from poscod.ratio._likelihood import log_a, row_losses
 
@@ -91,7 +91,7 @@ def test_fast_losses_equal_the_slow_ones(rng, pi):
     la = log_a(pi, 0.2)
     loss, slope = row_losses(u.copy(), np.arange(len(u)) >= n_id, la)
     for shape in ((-1,), (-1, 1)):
-        fast, by_u = _losses(u.reshape(shape), n_id, la)
+        fast, by_u = side_losses(u.reshape(shape), n_id, la)
         np.testing.assert_allclose(fast.ravel(), loss, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(by_u.ravel(), slope, rtol=1e-9, atol=1e-12)
 

@@ -380,6 +380,10 @@ def scod_risk(selective: Interval, fpr: Interval, alpha: float) -> Interval:
     return Interval(value, max(0.0, value - below), value + above, selective.level)
 
 
+# In units of the quartiles' distance of ID rows: where "far beyond ID rows" begins.
+FENCE = 6.0
+
+
 def estimate_share(
     id_: Floats,
     traffic: Floats,
@@ -391,6 +395,10 @@ def estimate_share(
     every = np.concatenate([id_, traffic])
     if min(len(id_), len(traffic)) < 2 or every.min() == every.max():
         return share_of(None, level)
+    if np.isfinite(id_).all():
+        # Rows far outside of what was seen have a log g of hundreds, which is no slope: beyond ID rows all are the same.
+        first, third = np.quantile(id_, [0.25, 0.75])
+        id_, traffic = (np.minimum(values, third + FENCE * (third - first)) for values in (id_, traffic))
     if mix is None or codes is None:
         return share_of(acceptance(id_, traffic), level)
     curve = acceptance(id_, traffic, mix_weights(mix, codes))

@@ -32,7 +32,7 @@ from poscod.model._scorer import (
     unchecked,
     view,
 )
-from poscod.ratio import cross_fit
+from poscod.ratio import Ratio, cross_fit
 from poscod.selector import Calibration
 
 # A column is the same in two pipelines if nearly all rows have nearly the same value in it, in units of its standard deviation. The mean of 80 % of
@@ -88,8 +88,10 @@ def fit_folds(
         given = (known, seen, *folds)
         weights = ratio_weights(in_mix(mix, rest), traffic_weight)
         # Anything with fit and log_ratio is a ratio.
-        one_fit = getattr(fitted, "cross_fit", None)
-        log_ratio, log_traffic = cross_fit(fitted, *given, **weights) if one_fit is None else one_fit(*given, **weights)
+        if isinstance(fitted, Ratio):
+            log_ratio, log_traffic = fitted.cross_fit(*given, deciding=True, **weights)
+        else:
+            log_ratio, log_traffic = cross_fit(fitted, *given, **weights)
         carry_error(fitted, mix, log_ratio, rest, log_traffic)
     guard = None
     if fitted is not None:

@@ -203,7 +203,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         decisions : Decisions
             Columns label, accept, reason, risk, log_ratio, score, and detail where it was asked for.
         """
-        decisions = self.rule_.decide(self._scored(X))
+        scored = self._scored(X)
+        decisions = self.rule_.decide(scored)
         if not explain:
             return decisions
         words = np.array(self.scorer_.outside(self._check_rows(X), self.schema_.features), dtype=str)

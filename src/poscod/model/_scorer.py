@@ -23,6 +23,7 @@ from poscod.activations import Activations
 from poscod.decision import Scored
 from poscod.model._range import Guard, beyond
 from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric, n_rows
+from poscod.ratio import Ratio
 from poscod.risk import bayes_decision_from_logits
 
 # Sparse features are made dense for the ratio up to this width; wider ones speak through the logits alone.
@@ -192,7 +193,7 @@ class Scorer:
         """
         if self.guard is None:
             rows = self.view(X) if rows is None else rows
-            return rows, np.full(len(rows), -np.inf) if self.ratio is None else np.asarray(self.ratio.log_ratio(rows))
+            return rows, np.full(len(rows), -np.inf) if self.ratio is None else log_ratio_of(self.ratio, rows)
         if rows is not None and self.transforms:
             X, last = rows.features, _inner(self.classifier)[-1]
         else:
@@ -201,12 +202,17 @@ class Scorer:
         if rows is None:
             rows = view(last, self.guard.readable(X, far), with_features=self.uses_features, transforms=False)
         if not len(far.at):
-            return rows, np.asarray(self.ratio.log_ratio(rows))
+            return rows, log_ratio_of(self.ratio, rows)
         near = view(last, self.guard.nearest(X, far.at), with_features=self.uses_features, transforms=False)
         out, inside = np.empty(len(rows)), np.delete(np.arange(len(rows)), far.at)
-        out[inside] = self.ratio.log_ratio(rows[inside])
-        out[far.at] = beyond(self.ratio.log_ratio(near), far.distance, self.guard.scale)
+        out[inside] = log_ratio_of(self.ratio, rows[inside])
+        out[far.at] = beyond(log_ratio_of(self.ratio, near), far.distance, self.guard.scale)
         return rows, out
+
+
+def log_ratio_of(ratio: Any, rows: Activations) -> Floats:
+    """Return log g as it decides; anything with `log_ratio` is a ratio."""
+    return np.asarray(ratio.log_ratio(rows, deciding=True) if isinstance(ratio, Ratio) else ratio.log_ratio(rows))
 
 
 def view(classifier: Any, X: Any, *, with_features: bool = True, transforms: bool | None = None) -> Activations:

@@ -34,7 +34,7 @@ from poscod.ratio._linear import (
 )
 from poscod.ratio._ratio import Folds, Ratio, UndeterminedPriorWarning
 from poscod.ratio._rows import Rows, check_foldable, columns_of, row_hash
-from poscod.ratio._strong_recipe import fit_strong
+from poscod.ratio._strong_recipe import StrongFit, fit_strong
 
 RECIPES: dict[str, str] = {
     "strong": "prior estimated apart, features plus ID-only evidence, candidates weighed by held-out likelihood",
@@ -136,6 +136,7 @@ class CorrectedSigmoid(Ratio):
         weight_id: Floats,
         weight_u: Floats,
         folds: Folds | None = None,
+        deciding: bool = False,
     ) -> tuple[Floats, Floats] | None:
         own = None
         if self.recipe == "paper":
@@ -146,7 +147,8 @@ class CorrectedSigmoid(Ratio):
             )
             self.fit_joint(linear_data(rows_id, rows_u, weight_id, weight_u).joint, chosen, columns_of(rows_id))
         else:
-            own = self._fit_strong(rows_id, rows_u, weight_id, weight_u, folds)
+            fit = self._fit_strong(rows_id, rows_u, weight_id, weight_u, folds)
+            own = fit.deciding if deciding else fit.own
         self.a_ = float(weight_u.sum() / weight_id.sum() * (1.0 - self.ood_prior_))
         return own
 
@@ -201,7 +203,7 @@ class CorrectedSigmoid(Ratio):
         weight_id: Floats,
         weight_u: Floats,
         folds: Folds | None,
-    ) -> tuple[Floats, Floats]:
+    ) -> StrongFit:
         n_folds = self.n_folds if folds is None else int(folds[0].max()) + 1
         check_foldable(rows_id, rows_u, n_folds, "add rows, or use {recipe}='paper'.")
         fit = fit_strong(
@@ -218,7 +220,10 @@ class CorrectedSigmoid(Ratio):
         self.ood_prior_, self.ood_prior_estimate_ = fit.pi, fit.estimated
         self.gate_open_, self.gate_p_value_ = fit.pi > 0.0, fit.p_value
         self.acceptance_, self.candidates_ = fit.acceptance, fit.weights
-        return fit.own
+        return fit
+
+    def _deciding(self, rows: Rows) -> Floats:
+        return np.asarray(self.model_(rows, deciding=True)) if self.recipe == "strong" else self._log_ratio(rows)
 
     def _interval(self, level: float) -> tuple[float, float]:
         if self.ood_prior is not None:

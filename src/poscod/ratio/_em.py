@@ -98,7 +98,13 @@ class EMRatio(Ratio):
         return True
 
     def _fit(
-        self, rows_id: Rows, rows_u: Rows, weight_id: Floats, weight_u: Floats, folds: Folds | None = None
+        self,
+        rows_id: Rows,
+        rows_u: Rows,
+        weight_id: Floats,
+        weight_u: Floats,
+        folds: Folds | None = None,
+        deciding: bool = False,
     ) -> tuple[Floats, Floats]:
         n_folds = self.n_folds if folds is None else int(folds[0].max()) + 1
         check_foldable(rows_id, rows_u, n_folds, "add rows.")

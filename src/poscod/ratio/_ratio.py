@@ -101,6 +101,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         *,
         sample_weight_id: Any = None,
         sample_weight_unlabeled: Any = None,
+        deciding: bool = False,
     ) -> tuple[Floats, Floats]:
         """Learn the ratio from all rows, and score each of them by parts that saw no row of its fold.
 
@@ -112,6 +113,8 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             Fold of every row, counted from 0 on both sides together; equal rows should share one.
         sample_weight_id, sample_weight_unlabeled : array-like, default=None
             As in `fit`.
+        deciding : bool, default=False
+            As in `log_ratio`.
 
         Returns
         -------
@@ -121,7 +124,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         if self.cross_fits:
             folds = check_folds(fold_id, fold_unlabeled, len(X_id), len(X_unlabeled))
             own: tuple[Floats, Floats] = self._learn(
-                X_id, X_unlabeled, sample_weight_id, sample_weight_unlabeled, folds=folds
+                X_id, X_unlabeled, sample_weight_id, sample_weight_unlabeled, folds=folds, deciding=deciding
             )
             return own
         return cross_fit(
@@ -134,13 +137,15 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             sample_weight_unlabeled=sample_weight_unlabeled,
         )
 
-    def log_ratio(self, X: Any) -> Floats:
+    def log_ratio(self, X: Any, *, deciding: bool = False) -> Floats:
         """Return log g(x) = log p_O(x) / p_I(x) for every row.
 
         Parameters
         ----------
         X : array-like of shape (n, d) or Activations
             Of the kind given to `fit`.
+        deciding : bool, default=False
+            Whether kinds of OOD that the traffic did not hold count, too, as they do in `POSCOD`; the strong recipe has a part for them.
 
         Returns
         -------
@@ -149,9 +154,9 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         """
         check_is_fitted(self, "columns_")
         rows = as_rows(X, "X", minimum=0, like=self.columns_)
-        out = np.empty(len(rows))
+        out, part = np.empty(len(rows)), self._deciding if deciding else self._log_ratio
         for start in range(0, len(rows), BLOCK_ROWS):
-            out[start : start + BLOCK_ROWS] = self._log_ratio(rows[start : start + BLOCK_ROWS])
+            out[start : start + BLOCK_ROWS] = part(rows[start : start + BLOCK_ROWS])
         return np.clip(out, -LOG_LIMIT, LOG_LIMIT)
 
     def ratio(self, X: Any) -> Floats:
@@ -249,6 +254,10 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
     def _log_ratio(self, rows: Rows) -> Floats:
         """Return log g of one block of rows."""
         return np.asarray(self.model_(rows))
+
+    def _deciding(self, rows: Rows) -> Floats:
+        """Return log g of one block of rows as it decides."""
+        return self._log_ratio(rows)
 
     def _interval(self, level: float) -> tuple[float, float]:
         """Return the interval from the out-of-sample score kept at fit."""

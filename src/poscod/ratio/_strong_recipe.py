@@ -29,9 +29,9 @@ from poscod.ratio._trees import Trees
 
 @dataclass(frozen=True)
 class StrongRatio:
-    """log g of the strong recipe: a learned part, linear in the columns and, if they count, trees on them, and a broad part, the ID-only rule.
+    """log g of the strong recipe: ``tilt * consensus + theta^T [consensus | evidence | features] + intercept``, and trees on these columns if they count.
 
-    ``g = (1 - broad) exp(tilt * consensus + theta^T [consensus | evidence | features] + intercept + trees) + broad exp(TILT * consensus - log_norm)``.
+    What decides has a broad part beside it, the ID-only rule: ``(1 - broad) g + broad exp(TILT * consensus - log_norm)``.
     """
 
     representation: Representation
@@ -43,8 +43,8 @@ class StrongRatio:
     broad: float = 0.0
     log_norm: float = 0.0
 
-    def __call__(self, rows: Rows) -> Floats:
-        """Return log g of some rows."""
+    def __call__(self, rows: Rows, *, deciding: bool = False) -> Floats:
+        """Return log g of some rows, as it was learned or as it decides."""
         evidence, consensus = self.representation.new(rows)
         out = self.tilt * consensus + self.intercept
         if self.theta.any() or self.trees is not None:
@@ -52,12 +52,13 @@ class StrongRatio:
             out += matrix @ self.theta.astype(matrix.dtype)
             if self.trees is not None:
                 out += self.trees(matrix)
-        return with_broad(np.asarray(out, dtype=np.float64), TILT * consensus - self.log_norm, self.broad)
+        share = self.broad if deciding else 0.0
+        return with_broad(np.asarray(out, dtype=np.float64), TILT * consensus - self.log_norm, share)
 
 
 @dataclass(frozen=True)
 class StrongFit:
-    """What the strong recipe learned, and log g of the rows it learned from, each by parts that have not seen it."""
+    """What the strong recipe learned, and log g of the rows it learned from, each by parts that have not seen it: as learned, and as it decides."""
 
     ratio: StrongRatio
     pi: float
@@ -65,6 +66,7 @@ class StrongFit:
     acceptance: Acceptance
     weights: dict[str, float]
     own: tuple[Floats, Floats]
+    deciding: tuple[Floats, Floats]
     estimated: float
 
 
@@ -90,7 +92,8 @@ def fit_strong(
         _warn_closed(p_value, min(len(rows) for rows in sides), sample.look is not None)
         width = 1 + len(representation.names) + sides[0].features.shape[1]
         ratio = StrongRatio(representation, sample.scaler, TILT, np.zeros(width), -sample.log_norm)
-        return StrongFit(ratio, 0.0, p_value, sample.curve(sample.consensus), {"id_only": 1.0}, sample.id_only, 0.0)
+        own = sample.id_only
+        return StrongFit(ratio, 0.0, p_value, sample.curve(sample.consensus), {"id_only": 1.0}, own, own, 0.0)
     known = pi is not None
     if pi is None:
         found = sample.prior(estimate, sample.scores(blend), trees=blend.trees is not None)
@@ -112,8 +115,8 @@ def fit_strong(
     linear = kappa * blend.tilt, kappa * sample.theta(blend), kappa * blend.intercept + constant
     grown = None if blend.trees is None else replace(blend.trees, weight=kappa * blend.trees.weight)
     ratio = StrongRatio(representation, sample.scaler, *linear, grown, broad, sample.log_norm)
-    own = (with_broad(one, other, broad) for one, other in zip(learned, sample.id_only, strict=True))
-    return StrongFit(ratio, pi, p_value, curve, blend.weights, (next(own), next(own)), estimated)
+    deciding = (with_broad(one, other, broad) for one, other in zip(learned, sample.id_only, strict=True))
+    return StrongFit(ratio, pi, p_value, curve, blend.weights, learned, (next(deciding), next(deciding)), estimated)
 
 
 def _warn_closed(p_value: float, rows: int, trees: bool) -> None:
