@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -60,6 +61,18 @@ def fitted(classifier="logistic", ratio="default", threshold="empirical", tpr_mi
             CLASSIFIERS[classifier], RATIOS[ratio], threshold=threshold, tpr_min=tpr_min, delta=0.2, random_state=0
         )
         return model.fit(X, y, X_unlabeled=traffic)
+
+
+class ReadsTexts(ClassifierMixin, BaseEstimator):
+    """Answers by the first letter."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        sure = np.where(np.asarray(X)[:, 0] == "a", 0.9, 0.2)
+        return np.stack([1.0 - sure, sure], axis=1)
 
 
 ALL = [(c, r, "empirical") for c in CLASSIFIERS for r in RATIOS] + [
@@ -213,6 +226,20 @@ def test_words_of_what_lies_outside():
     words = model.decide(np.r_[fresh[:2], inside], explain=True).detail
     assert words.tolist() == ["column 20 = 1,000,000: largest seen 16", "column 0 = -2: smallest seen 0", ""]
     assert not hasattr(model.decide(fresh), "detail")
+
+
+def test_rows_without_numbers_have_no_range():
+    """A classifier that reads texts by itself: nothing lies outside, and nothing fails."""
+    rng = np.random.default_rng(0)
+    texts = np.array(["a", "b", "c"])[rng.integers(0, 3, (300, 2))].astype(object)
+    y = (texts[:, 0] == "a").astype(int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = POSCOD(ReadsTexts(), CorrectedSigmoid("paper", l2=0.1), random_state=0)
+        model.fit(texts[:200], y[:200], X_unlabeled=texts[200:])
+    found = model.decide(texts[:9], explain=True)
+    assert found.detail.tolist() == [""] * 9
+    assert np.isfinite(found.score).all()
 
 
 @given(st.integers(0, 10**6))

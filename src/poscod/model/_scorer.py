@@ -158,13 +158,8 @@ class Scorer:
             return [""] * n_rows(X)
         made = names_of(self.classifier) if self.transforms else None
         X, _ = _transformed(self.classifier, X, self.transforms)
-        parts = (
-            ("feature", "logit")
-            if self.network and len(self.guard.ranges) == 2
-            else ("logit",)
-            if self.network
-            else ("column",)
-        )
+        n = len(self.guard.ranges)
+        parts = ("feature", "logit")[-n:] if self.network else ("column",)[:n]
         every = [
             [f"{part} {j}" for j in range(len(own.low))] for part, own in zip(parts, self.guard.ranges, strict=True)
         ]
