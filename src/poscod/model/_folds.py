@@ -93,6 +93,8 @@ def fit_folds(
         else:
             log_ratio, log_traffic = cross_fit(fitted, *given, **weights)
         carry_error(fitted, mix, log_ratio, rest, log_traffic)
+        if isinstance(fitted, Ratio) and not isinstance(template, (FrozenEstimator, NetworkHead)):
+            fitted.realign(seen, _served(classifier, traffic, seen, transforms))
     guard = None
     if fitted is not None:
         assert seen is not None
@@ -123,6 +125,11 @@ def fit_folds(
         held_out=fresh is not None,
         mix=mix,
     )
+
+
+def _served(classifier: Any, traffic: Any, seen: Activations, transforms: bool) -> Activations:
+    """Return the traffic as the classifier of all rows sees it: its logits, beside the features as they are."""
+    return unchecked(seen.features, view(classifier, traffic, with_features=False, transforms=transforms).logits)
 
 
 def _out_of_fold(

@@ -33,7 +33,7 @@ from poscod.ratio._linear import (
     wald_interval,
 )
 from poscod.ratio._ratio import Folds, Ratio, UndeterminedPriorWarning
-from poscod.ratio._rows import Rows, check_foldable, columns_of, row_hash
+from poscod.ratio._rows import Rows, as_rows, check_foldable, columns_of, row_hash
 from poscod.ratio._strong_recipe import StrongFit, fit_strong
 
 RECIPES: dict[str, str] = {
@@ -221,6 +221,14 @@ class CorrectedSigmoid(Ratio):
         self.gate_open_, self.gate_p_value_ = fit.pi > 0.0, fit.p_value
         self.acceptance_, self.candidates_ = fit.acceptance, fit.weights
         return fit
+
+    def realign(self, X: Any, X_served: Any) -> None:
+        """Take the difference between two views of the same rows out of the evidence of new rows; see `Ratio.realign`."""
+        if self.recipe == "strong":
+            sides = (
+                as_rows(rows, name, minimum=0, like=self.columns_) for rows, name in ((X, "X"), (X_served, "X_served"))
+            )
+            self.model_.representation.realign(*sides)
 
     def _deciding(self, rows: Rows) -> Floats:
         return np.asarray(self.model_(rows, deciding=True)) if self.recipe == "strong" else self._log_ratio(rows)

@@ -137,6 +137,17 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             sample_weight_unlabeled=sample_weight_unlabeled,
         )
 
+    def realign(self, X: Any, X_served: Any) -> None:
+        """Take into account that the classifier of new rows is not the one that `cross_fit` saw rows through; does nothing where evidence is not its own.
+
+        Parameters
+        ----------
+        X : Activations
+            Unlabeled rows as in `cross_fit`.
+        X_served : Activations
+            The same rows through the classifier that new rows are seen through.
+        """
+
     def log_ratio(self, X: Any, *, deciding: bool = False) -> Floats:
         """Return log g(x) = log p_O(x) / p_I(x) for every row.
 

@@ -26,6 +26,9 @@ HEAD_VIEW = {"energy": 1.0, "max_logit": 1.0, "log_one_minus_msp": 1.0}
 PLACE_VIEW = {"knn": 2.0, "mahalanobis": 1.0, "residual": 1.0}
 
 CLIP = 8.0
+# What moves between training rows and new ones is measured on about so many unlabeled rows, among them by those whose consensus, in standard deviations
+# of ID rows, is between these, if they are not too few to say anything.
+MOVE_ROWS, EDGE, LEAST_ROWS = 4000, (1.0, 3.0), 10
 BLOCK = 32768
 
 
@@ -69,6 +72,23 @@ class Representation:
         consensus = (self._views(standard) - self.centre) / self.spread
         return np.clip(standard, -CLIP, CLIP), np.clip(consensus, -2 * CLIP, 2 * CLIP)
 
+    def realign(self, before: Rows, after: Rows) -> None:
+        """Let evidence of new rows be what it was of training rows, where a classifier says something else of new rows: before and after are the same rows."""
+        some = _some(len(before))
+        self.move(*(_raw(rows, self.banks[0].place(rows)) for rows in (before[some], after[some])))
+
+    def move(self, training: Floats, new: Floats) -> None:
+        """Take the mean difference of some rows, seen as training rows and as new rows, out of new ones.
+
+        All landmarks are nearer than those without a fold, and a classifier of all rows is surer than one of a part: new rows would look more like ID
+        than the rows that set thresholds. Unlabeled rows have trained neither. Those at the edge of ID rows count, where thresholds lie: surer rows
+        move more, strangers less. Both views have the same say in which rows these are; one alone would choose those that it puts too far out.
+        """
+        consensus = 0.5 * (self.finish(training)[1] + self.finish(new)[1])
+        edge = (consensus > EDGE[0]) & (consensus < EDGE[1])
+        if edge.sum() >= LEAST_ROWS:
+            self.mean = self.mean - np.mean(training[edge] - new[edge], axis=0)
+
     def _views(self, standard: Floats) -> Floats:
         total = np.zeros(len(standard))
         for blend, mean, scale in self.views:
@@ -111,14 +131,21 @@ def represent(
                 part = rows[index]
                 out[index] = _raw(part, landmarks.place(part))
     found = Representation(names, [factory.of_all()], raw[0], weight_id / weight_id.sum())
-    evidence, consensus = zip(*map(found.finish, raw), strict=True)
-    return found, list(evidence), list(consensus)
+    evidence, consensus = map(list, zip(*map(found.finish, raw), strict=True))
+    some = _some(len(sides[1]))
+    part = sides[1][some]
+    found.move(raw[1][some], _raw(part, found.banks[0].place(part)))
+    return found, evidence, consensus
 
 
 def _raw(rows: Rows, place: Floats) -> Floats:
     if rows.logits is None:
         return place
     return np.concatenate([logit_evidence(rows.logits), norm_evidence(rows.features), place], axis=1)
+
+
+def _some(n: int) -> NDArray[Any]:
+    return np.arange(0, n, max(1, n // MOVE_ROWS))
 
 
 def _moments(values: Floats, weight: Floats) -> tuple[float, float]:
