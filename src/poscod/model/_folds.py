@@ -93,7 +93,7 @@ def fit_folds(
         else:
             log_ratio, log_traffic = cross_fit(fitted, *given, **weights)
         carry_error(fitted, mix, log_ratio, rest, log_traffic)
-        if isinstance(fitted, Ratio) and not isinstance(template, (FrozenEstimator, NetworkHead)):
+        if isinstance(fitted, Ratio) and seen is not None and not isinstance(template, (FrozenEstimator, NetworkHead)):
             fitted.realign(seen, _served(classifier, traffic, seen, transforms))
     guard = None
     if fitted is not None:
