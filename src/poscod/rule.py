@@ -44,6 +44,8 @@ class Promise:
     mix : {"labeled", "traffic"} or None, default=None
         Whose class mix it speaks of, where that of the traffic was found to differ from that of the labeled rows; None where it was not, and
         where every class mix is meant.
+    moved : bool, default=False
+        Whether known inputs of the traffic seem to have moved, so that it does not speak of them.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class Promise:
     chosen_later: bool = False
     over: str = "all"
     mix: str | None = None
+    moved: bool = False
 
     def __str__(self) -> str:
         name = {"tpr": "TPR", "selective_risk": "selective risk"}[self.quantity]
@@ -76,6 +79,8 @@ class Promise:
     def condition(self) -> str:
         """What the promise is conditional on, in a sentence."""
         like = "It speaks of ID inputs like the calibration rows"
+        if self.moved:
+            like += ", which known inputs of the traffic no longer are,"
         if self.over == "classes":
             like += " of their class, in any class mix"
         elif self.mix is not None:
@@ -174,7 +179,9 @@ class Rule:
         return self.promise.bound if self.promise is not None and self.promise.quantity == "tpr" else None
 
     def __str__(self) -> str:
-        return f"Accept where {self._line()} <= {self.threshold:.4g} ({self.problem.words}). {self._promised()}"
+        moved = self.promise is not None and self.promise.moved
+        later = " Known inputs of the traffic seem to have moved: it is not promised for them." * moved
+        return f"Accept where {self._line()} <= {self.threshold:.4g} ({self.problem.words}). {self._promised()}{later}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule as plain values: what every document says of it.

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from scipy.stats import ks_2samp
+from scipy.stats import ks_2samp, rankdata
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import TruncatedSVD
@@ -184,17 +184,33 @@ def test_copies_share_a_fold_on_both_sides():
     np.testing.assert_array_equal(np.isin(np.arange(40), held), np.isin(np.arange(200, 240), held))
 
 
-def test_classes_are_spread_evenly_and_rare_ones_begin_anywhere():
+def test_folds_do_not_look_at_classes_but_leave_none_out():
     rng = np.random.default_rng(0)
-    codes = np.repeat(np.arange(12), [200, 31, *[3] * 10])
+    codes = np.repeat(np.arange(42), [200, 31, *[3] * 40])
     X = rng.normal(size=(len(codes), 4))
     plan = planned(codes, row_keys(X, X[:0], 1))
-    for code in range(12):
-        counts = np.bincount(plan.fold[codes == code], minlength=5)
-        assert np.ptp(counts) <= 1
-    assert np.ptp(np.bincount(plan.fold)) <= 1
-    rare = np.bincount(plan.fold[codes > 1], minlength=5)
-    assert np.ptp(rare) <= 2
+    assert np.ptp(np.bincount(plan.fold)) <= 6  # one row of a class in 25 was moved
+    assert np.ptp(np.bincount(plan.fold[codes == 0], minlength=5)) > 1
+    assert all(len(np.unique(plan.fold[codes == code])) > 1 for code in range(42))
+
+
+@pytest.mark.parametrize("classifier", [GaussianNB(), LogisticRegression()], ids=["naive_bayes", "logistic"])
+def test_labeled_rows_are_no_nearer_to_each_other_than_traffic_is_where_classes_are_many(classifier):
+    # Folds with classes in equal parts, and neighbours by answers of classifiers that had seen the row, gave z = 2.1 on average; with sentence embeddings the
+    # gate opened in 20 of 100 fits at level 0.05.
+    means = np.random.default_rng(0).normal(0.0, 0.5, (40, 60))
+    model = POSCOD(classifier, CorrectedSigmoid(gate_level=1e-9), class_mix="labeled")
+    higher = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(0, 40, 800)
+        X = means[y] + rng.normal(size=(800, 60))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = clone(model).set_params(random_state=seed).fit(X[:400], y[:400], X_unlabeled=X[400:]).calibration_
+        both = rankdata(np.append(found.log_ratio, found.traffic_log_ratio)) / 800
+        higher.append((both[400:].mean() - both[:400].mean()) / np.sqrt(1 / 12 * (1 / 400 + 1 / 400)))
+    assert abs(np.mean(higher)) < 3.0 / np.sqrt(12)
 
 
 def test_few_rows_have_few_folds():
@@ -205,7 +221,7 @@ def test_few_rows_have_few_folds():
     assert sorted(few.fold) == [0, 1, 2, 3]
     # A class of copies of one row is spread copy by copy.
     same = planned(np.array([0] * 4 + [1] * 4), row_keys(np.repeat([[0.0], [1.0]], 4, axis=0), X[:0], 0))
-    assert len(set(same.fold[:4])) == len(set(same.fold[4:])) == 4
+    assert min(len(set(same.fold[:4])), len(set(same.fold[4:]))) > 1
 
 
 @pytest.mark.parametrize("kind", ["array", "float32", "sparse", "frame", "texts", "network"])

@@ -7,6 +7,7 @@ engine decides anything; by folds (`_folds`) rows lie in memory.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +19,10 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from poscod._validation import Floats, check_labels, check_weight, refusal
+from poscod._validation import Floats, check_choice, check_labels, check_weight, refusal
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
+from poscod.model._drift import ON_DRIFT, closed, drift_of, settled, tell
 from poscod.model._folds import UnstableFeaturesError, fit_folds
 from poscod.model._mix import MIX_ROWS, Seen, bias_of, carry_error, check_mix, find_mix, in_mix
 from poscod.model._parts import (
@@ -125,6 +127,10 @@ class Memory:
         chosen = np.arange(0, len(self._seen), -(-len(self._seen) // rows))
         return _kept(chosen, scorer, take(self.traffic, chosen), self._seen[chosen])
 
+    def compared(self, at: Indices, chosen: Indices) -> tuple[Activations, Activations] | None:
+        """Return what was seen of some rows and of some traffic, to look for drift; None where rows do not stay."""
+        return None if self._seen is None else (self._rows(at), self._seen[chosen])
+
     def _rows(self, at: Indices) -> Activations:
         return self._known if len(at) == len(self._at) else self._known[np.searchsorted(self._at, at)]
 
@@ -161,17 +167,37 @@ def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any) -> Any:
                 "pass X_unlabeled or mark rows of y with -1."
             )
         )
-    mix = check_mix(model.class_mix)
-    parts = model._template(network), model._ratio() if n_unlabeled else None, rows, weights, classes, mix
-    rng = check_random_state(model.random_state)
-    if isinstance(calibration, float):
-        scorer, found = _by_shares(engine, *parts, calibration, rng)
-    else:
-        guaranteed = model.threshold == "guaranteed" or isinstance(problem, RiskBound)
-        scorer, found = _by_folds(engine, *parts, calibration, guaranteed, rng)
-    model.classes_, model.scorer_, model.calibration_ = classes, scorer, found
-    model.schema_ = Schema.of(engine.like)
+    mix, on_drift = check_mix(model.class_mix), model.on_drift
+    check_choice(on_drift, "on_drift", ON_DRIFT)
+    if not engine.folds and on_drift != "warn":
+        raise refusal(
+            "on_drift",
+            "must be 'warn' here, got {got!r}: rows in chunks are not looked at for drift; fit on a sample in memory.",
+            got=on_drift,
+        )
+    template, ratio = model._template(network), model._ratio() if n_unlabeled else None
+    guaranteed = model.threshold == "guaranteed" or isinstance(problem, RiskBound)
+
+    def fitted(ratio: Any) -> tuple[Scorer, Calibration]:
+        given = template, ratio, rows, weights, classes, mix
+        rng = check_random_state(model.random_state)
+        if isinstance(calibration, float):
+            return _by_shares(engine, *given, calibration, rng)
+        return _by_folds(engine, *given, calibration, guaranteed, rng)
+
+    model.classes_, model.schema_ = classes, Schema.of(engine.like)
+    model.scorer_, model.calibration_ = fitted(ratio)
     model.rule_ = model._solve(problem)
+    if model.calibration_.drift is not None:
+        found, drift = settled(model.calibration_, model.rule_)
+        tell(drift, on_drift)
+        if on_drift == "id_only":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", PoscodWarning)  # what there is to say has been said
+                model.scorer_, again = fitted(closed(ratio))
+            found = replace(again, drift=drift)
+        model.calibration_ = found
+        model.rule_ = model._solve(problem)
     return model
 
 
@@ -271,6 +297,14 @@ def _by_shares(
     kept = engine.score(scorer, rows.at[plan.score])
     sets = rows.take(plan.score[kept.rows])
     carry_error(fitted, mix, kept.log_ratio, sets, seen.log_ratio)
+    views = engine.compared(sets.at, seen.rows) if fitted is not None else None
+    drift = None
+    if views is not None:
+        logs, weights_ = (
+            (kept.log_ratio, seen.log_ratio),
+            (in_mix(mix, sets), None if weights[1] is None else weights[1][seen.rows]),
+        )
+        drift = drift_of(engine.like, classifier, transforms, views, logs, weights_, None, fitted)
     return scorer, Calibration(
         classes,
         scorer.calibrated(kept.logits),
@@ -281,6 +315,7 @@ def _by_shares(
         seen.log_ratio,
         0.0 if fitted is None else float(fitted.ood_prior_),
         mix=mix,
+        drift=drift,
     )
 
 

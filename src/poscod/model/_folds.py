@@ -17,6 +17,7 @@ from sklearn.frozen import FrozenEstimator
 from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodError
+from poscod.model._drift import drift_of
 from poscod.model._mix import Seen, bias_of, carry_error, find_mix, in_mix
 from poscod.model._parts import TRAFFIC_ROWS, Labeled, fit_classifier, given_classifier, ratio_weights, temperature_of
 from poscod.model._plan import Folds, Indices, Keys
@@ -82,7 +83,7 @@ def fit_folds(
     temperature = temperature_of(known.logits[informed], rest.codes[informed])
     folds = plan.fold, plan.traffic
     mix = find_mix(class_mix, rest, lambda: Seen(known, rest, seen, traffic_weight, folds), temperature, classes)
-    fitted, log_ratio, log_traffic = None, np.full(len(known), -np.inf), np.zeros(0)
+    fitted, log_ratio, log_traffic, drift = None, np.full(len(known), -np.inf), np.zeros(0), None
     if ratio is not None:
         fitted = clone(ratio)
         given = (known, seen, *folds)
@@ -93,6 +94,16 @@ def fit_folds(
         else:
             log_ratio, log_traffic = cross_fit(fitted, *given, **weights)
         carry_error(fitted, mix, log_ratio, rest, log_traffic)
+        drift = drift_of(
+            X,
+            classifier,
+            transforms,
+            (known, seen),
+            (log_ratio, log_traffic),
+            (in_mix(mix, rest), traffic_weight),
+            folds,
+            fitted,
+        )
         if isinstance(fitted, Ratio) and seen is not None and not isinstance(template, (FrozenEstimator, NetworkHead)):
             fitted.realign(seen, _served(classifier, traffic, seen, transforms))
     guard = None
@@ -124,6 +135,7 @@ def fit_folds(
         0.0 if fitted is None else float(fitted.ood_prior_),
         held_out=fresh is not None,
         mix=mix,
+        drift=drift,
     )
 
 
@@ -159,7 +171,8 @@ def _out_of_fold(
             out[np.ix_(at, np.searchsorted(classes, part.classes_))] = seen.logits
             made.add(part, at, seen.features)
         informed[inside[0]] = np.isin(rest.codes[inside[0]], learn.codes)
-    both = [unchecked(made.values, out) for made, out in zip(features, logits, strict=True)]
+    codes = rest.codes, None
+    both = [unchecked(made.values, out, own) for made, out, own in zip(features, logits, codes, strict=True)]
     return both[0], None if sides[1] is None else both[1], informed
 
 

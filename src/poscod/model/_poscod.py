@@ -74,6 +74,9 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Class mix of the ID inputs that the model serves. "auto" estimates that of the ID part of the traffic, together with the OOD share: where it is
         found to differ from that of the labeled rows (a test at level 0.05), answers, r, g and the threshold are those for the traffic's mix. "labeled"
         serves the mix of the labeled rows. An array is a known mix, in the order of ``classes_``.
+    on_drift : {"warn", "id_only", "raise"}, default="warn"
+        What is done where known inputs of the traffic seem to have moved (`InputsDriftedWarning`), which unlabeled rows alone cannot tell from strangers
+        with certainty. "id_only" learns nothing from that traffic; "raise" refuses it.
     delta : float in (0, 1), default=0.05
         Error probability of the guarantee.
     calibration : "auto", float in (0, 1) or int >= 2, default="auto"
@@ -138,6 +141,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         threshold: str = "empirical",
         tpr_over: str = "all",
         class_mix: Any = "auto",
+        on_drift: str = "warn",
         delta: float = 0.05,
         calibration: float | str = "auto",
         reject_label: Any = -1,
@@ -152,6 +156,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.threshold = threshold
         self.tpr_over = tpr_over
         self.class_mix = class_mix
+        self.on_drift = on_drift
         self.delta = delta
         self.calibration = calibration
         self.reject_label = reject_label

@@ -264,10 +264,10 @@ def all_finite(views: Iterable[Activations]) -> bool:
     return all(rows.features is not None and bool(np.isfinite(rows.features).all()) for rows in views)
 
 
-def unchecked(features: NDArray[Any] | None, logits: Floats) -> Activations:
+def unchecked(features: NDArray[Any] | None, logits: Floats, labels: NDArray[np.int64] | None = None) -> Activations:
     """Return a view of table rows without checking it: a NaN that a classifier lets pass ends in a NaN score, which is refused."""
     rows = object.__new__(Activations)
-    parts = {"features": features, "logits": logits, "labels": None, "weight": None, "bias": None, "table": True}
+    parts = {"features": features, "logits": logits, "labels": labels, "weight": None, "bias": None, "table": True}
     for name, value in parts.items():
         object.__setattr__(rows, name, value)
     return rows

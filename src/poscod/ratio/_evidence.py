@@ -63,7 +63,7 @@ def norm_evidence(features: NDArray[Any]) -> Floats:
 class Landmarks:
     """What is kept of ID rows to say where another row lies: principal axes, class means, and some rows of each class.
 
-    Classes are those the classifier predicts. A row is compared with the rows of its own class only, and turned to the leading principal
+    Classes are those the classifier predicts or, where it is trained fold by fold, the labels. A row is compared with the rows of its own class only, and turned to the leading principal
     axes once; what lies outside of the axes counts by its length alone.
 
     Attributes
@@ -215,7 +215,10 @@ class LandmarkFactory:
         features = np.asarray(self._rows.features)
         self._label, self._k = np.zeros(len(features), dtype=np.int64), 1
         if self._rows.logits is not None:
-            self._label, self._k = np.asarray(self._rows.logits).argmax(axis=1), self._rows.logits.shape[1]
+            # Where a classifier was trained outside of each fold, its answers in other folds know the labels of this one: labels themselves do not.
+            own = self._rows.labels if self._rows.table else None
+            self._label = np.asarray(self._rows.logits).argmax(axis=1) if own is None else own
+            self._k = self._rows.logits.shape[1]
         self._shift = features.mean(axis=0, dtype=np.float64)
         self._spread = features.std(axis=0, dtype=np.float64)
         self._sums = self._sum(np.arange(len(features)))

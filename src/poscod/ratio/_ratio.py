@@ -64,6 +64,9 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
     min_iter: ClassVar[int] = 1
     prior_ends: ClassVar[str] = "right"  # of (0, 1]: whether a given prior may be 1
     l2_words: ClassVar[tuple[str | None, ...]] = ()  # what l2 may be instead of a number
+    moved_: bool = (
+        False  # whether known inputs of the mixture seem to have moved: nothing about OOD rows is certain then
+    )
     model_: Any
 
     def fit(
@@ -204,7 +207,8 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         region holds ID rows only.
         """
         check_is_fitted(self, "columns_")
-        return self._interval(check_number(level, "level", 0.0, 1.0, closed="neither"))
+        low, high = self._interval(check_number(level, "level", 0.0, 1.0, closed="neither"))
+        return (0.0 if self.moved_ else low), high
 
     def ood_prior_lower_bound(self, level: float = 0.95) -> float:
         """Return a lower bound of the OOD share that needs no assumption on the OOD data.
@@ -221,7 +225,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         """
         check_is_fitted(self, "columns_")
         level = check_number(level, "level", 0.0, 1.0, closed="neither")
-        curve: Acceptance | None = getattr(self, "acceptance_", None)
+        curve: Acceptance | None = None if self.moved_ else getattr(self, "acceptance_", None)
         # Where a test shows no OOD rows there is nothing to certify.
         return 0.0 if curve is None or self.ood_prior_ == 0.0 else scott(curve, delta=1.0 - level)
 
@@ -230,7 +234,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> Any:
         """Check rows and weights, learn from them, and return what `_fit` returns."""
         self._check_parameters()
-        for kept in ("acceptance_", "ood_prior_estimate_"):  # not by every recipe
+        for kept in ("acceptance_", "ood_prior_estimate_", "moved_"):  # not by every recipe
             self.__dict__.pop(kept, None)
         rows_id = as_rows(X_id, "X_id", minimum=self.min_rows)
         rows_u = as_rows(X_unlabeled, "X_unlabeled", minimum=self.min_rows, like=columns_of(rows_id))

@@ -203,20 +203,19 @@ def observations(
 def content_folds(
     hash_id: NDArray[Any], hash_u: NDArray[Any], k: int, codes: NDArray[Any] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign rows of both sides to k folds of nearly equal size, equal rows to the same fold; classes are spread evenly.
+    """Assign rows of both sides to k folds of nearly equal size, equal rows to the same fold.
 
-    A hash may stand for more than a row: rows that belong together (copies, a patient, a clip) stay together when they share it.
+    A hash may stand for more than a row: rows that belong together (copies, a patient, a clip) stay together when they share it. Classes are not spread evenly: rows of a fold
+    would have the class mix of the others, which unlabeled rows have not, and would be found more often where others are. Only a class that would lie in one fold, so
+    that without it nothing is known of the class, has a row moved to the next.
     """
     unique_id, inverse_id = np.unique(hash_id, return_inverse=True)
-    if codes is None:
-        fold_of_id = np.arange(len(unique_id)) % k
-    else:
-        # Equal rows with different labels count for the first of their classes. Dealing goes on where the last class ended, so that rare classes do
-        # not all begin in the first fold.
-        code = np.full(len(unique_id), np.iinfo(np.int64).max)
-        np.minimum.at(code, inverse_id, codes)
-        fold_of_id = np.empty(len(unique_id), dtype=np.int64)
-        fold_of_id[np.argsort(code, kind="stable")] = np.arange(len(unique_id)) % k
+    fold_of_id = np.arange(len(unique_id)) % k
+    if codes is not None:
+        for code in np.unique(codes):
+            own = np.unique(inverse_id[codes == code])
+            if len(own) > 1 and len(np.unique(fold_of_id[own])) == 1:
+                fold_of_id[own[-1]] = (fold_of_id[own[-1]] + 1) % k
     # Unlabeled rows equal to an ID row follow it; the others are dealt out by their own rank.
     unique_u, inverse_u = np.unique(hash_u, return_inverse=True)
     place = np.searchsorted(unique_id, unique_u)

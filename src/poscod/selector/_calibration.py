@@ -17,6 +17,7 @@ from poscod.decision import Scored
 from poscod.mix import ClassMix
 from poscod.problem import Problem
 from poscod.risk import bayes_decision_from_logits
+from poscod.selector._drift import Drift
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,8 @@ class Calibration:
     mix : ClassMix or None, default=None
         Class mix of the labeled rows and of the traffic; logits are those of the traffic's mix, the one that is served. None stands for that of the
         labeled rows, in models of earlier versions.
+    drift : Drift or None, default=None
+        What is known of inputs that have moved; None where nothing shows that any did.
     """
 
     classes: NDArray[Any]
@@ -60,6 +63,7 @@ class Calibration:
     ood_prior: float
     held_out: bool = True
     mix: ClassMix | None = None
+    drift: Drift | None = None
 
     @property
     def row_weight(self) -> Floats | None:

@@ -94,17 +94,20 @@ def solve(
         _check_guarantee(problem, calibration)
     task = Task(calibration, calibration.known(problem.loss), None if delta is None else delta / rules, tpr_over)
     changed = calibration.mix is not None and calibration.mix.changed
+    moved = calibration.drift is not None
     if isinstance(problem, RiskBound):
         line = _risk_bound(problem.replace(delta=problem.delta / rules), task)
         mix = "labeled" if changed else None
-        bound = Promise("selective_risk", problem.risk_max, 1.0 - problem.delta, rules, chosen_later, mix=mix)
+        bound = Promise(
+            "selective_risk", problem.risk_max, 1.0 - problem.delta, rules, chosen_later, mix=mix, moved=moved
+        )
         return Rule(problem, line.slope, line.threshold, bound, len(calibration))
     line = SOLVERS[type(problem)](problem, task)
     promise = None
     if problem.tpr_min is not None:
         confidence = None if delta is None else 1.0 - delta
         mix = None if not changed or tpr_over == "classes" else "traffic" if delta is None else "labeled"
-        promise = Promise("tpr", problem.tpr_min, confidence, rules, chosen_later, tpr_over, mix)
+        promise = Promise("tpr", problem.tpr_min, confidence, rules, chosen_later, tpr_over, mix, moved)
     return Rule(problem, line.slope, line.threshold, promise, len(calibration))
 
 

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is known of inputs that have moved: a value that a calibration carries, so that everybody says the same of it.
+
+Convention: columns in order of how far they moved; shifts in standard deviations of the labeled rows, spreads as a factor of theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from scipy.stats import binom
+
+NAMED = 3
+"""Columns that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Known inputs of the traffic differ from the labeled rows, as far as unlabeled rows can tell.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        Columns or directions that moved most, first the one that moved farthest.
+    shift : tuple of float
+        How far the middle of each moved.
+    spread : tuple of float
+        By which factor each spreads wider.
+    rejections : float
+        Share of the rejected traffic that the risk alone would accept: rejections that rest on the ratio.
+    strange : float
+        Share of OOD inputs among the rejected traffic, if what moved were strangers.
+    whole : bool
+        Whether hardly any of the traffic is like the labeled rows.
+    strangers : bool
+        Whether strangers are there, too: rows that stand out after what moved is taken out.
+    """
+
+    columns: tuple[str, ...]
+    shift: tuple[float, ...]
+    spread: tuple[float, ...]
+    rejections: float
+    strange: float
+    whole: bool
+    strangers: bool
+
+    @property
+    def look(self) -> tuple[int, int]:
+        """How many rejected rows a person has to look at to settle it, and how many strangers among them say that it is no drift.
+
+        Drift means at most one stranger in ten rejected rows. So many rows are enough to be wrong once in twenty times either way.
+        """
+        drifted, strange = 0.1, max(self.strange, 0.3)
+        for n in range(5, 500):
+            most = int(binom.ppf(0.95, n, drifted))
+            if binom.cdf(most, n, strange) <= 0.05:
+                return n, most + 1
+        return 500, 60
+
+    @property
+    def moved(self) -> str:
+        """The columns that moved most, in words."""
+        return ", ".join(
+            f"{name} ({part})" for name, part in zip(self.columns, map(_moved, self.shift, self.spread), strict=True)
+        )
+
+    def sentence(self) -> str:
+        """Return what everybody says of it.
+
+        Returns
+        -------
+        text : str
+        """
+        n, least = self.look
+        what = (
+            "Hardly any of the traffic is like the labeled rows: its inputs have moved, or it comes from elsewhere"
+            if self.whole
+            else "Known inputs of the traffic seem to have moved, as drift does"
+        )
+        beside = ", and there are strangers beside them" if self.strangers else ""
+        where = f" (most of all {self.moved})" if self.columns else ""
+        return (
+            f"{what}{beside}{where}. {100 * self.rejections:.0f} % of the rejections rest on taking what moved for OOD; the OOD share is not certified. "
+            f"Look at {n} rejected rows to settle it: {least} or more strangers among them mean strangers, fewer mean drift, and labeled rows of today are needed."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values.
+
+        Returns
+        -------
+        document : dict
+            The parameters, rows to look at, and the sentence; ready for JSON.
+        """
+        n, least = self.look
+        return {**asdict(self), "look": n, "strangers_of_them": least, "sentence": self.sentence()}
+
+
+def _moved(shift: float, spread: float) -> str:
+    if abs(shift) >= abs(math.log(max(spread, 1e-12))):
+        return f"{shift:+.2g} sd"
+    return f"spread x {spread:.2g}"
