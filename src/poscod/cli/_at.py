@@ -17,7 +17,7 @@ from poscod.cli._inputs import naming_classes
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
-from poscod.model import mix_document
+from poscod.model import drift_document, mix_document
 
 EXAMPLES = (
     "poscod at model.poscod --alpha 0.2 -o lenient.poscod",
@@ -80,6 +80,7 @@ def run(args: argparse.Namespace) -> None:
             "old_rule": old.rule_.to_dict(),
             "rule": new.rule_.to_dict(),
             "class_mix": mix_document(new),
+            "drift": drift_document(new),
         },
         f"Old rule: {old.rule_}",
         f"New rule: {new.rule_}",

@@ -30,7 +30,16 @@ from poscod.cli._notes import column_notes, list_notes, share_notes
 from poscod.cli._tables import check_output, open_table, same_file
 from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.metrics import Interval
-from poscod.model import POSCOD, ClassMixWarning, Schema, listed, mix_document
+from poscod.model import (
+    ON_DRIFT,
+    POSCOD,
+    ClassMixWarning,
+    InputsDriftedWarning,
+    Schema,
+    drift_document,
+    listed,
+    mix_document,
+)
 
 EXAMPLES = (
     "poscod fit labeled.parquet unlabeled.parquet --target label -o model.poscod",
@@ -96,6 +105,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MIX",
         help="class mix of the known inputs in the traffic. auto: estimated, and served where a test says that it is not that of the labeled rows; "
         "labeled: that of the labeled rows; or known shares, such as cat=0.3,dog=0.7 or a table with the columns class and share",
+    )
+    how.add_argument(
+        "--on-drift",
+        choices=list(ON_DRIFT),
+        default="warn",
+        help="what is done where known inputs of the traffic seem to have moved. warn: say so; id_only: learn nothing from this traffic; raise: refuse it",
     )
     how.add_argument("--seed", type=_seed, default=0, help="seed of the random splits")
     add_engine_options(parser, sample=True)
@@ -170,8 +185,12 @@ def _as_notes(notes: list[str]) -> Iterator[list[str]]:
         warnings.simplefilter("always", PoscodWarning)
         yield notes
     told = [warned.message for warned in caught if isinstance(warned.message, PoscodWarning)]
-    # That the model is adapted is no note: the story says it, with the document of the class mix.
-    notes += [text.told(NAMES) for text in told if not (isinstance(text, ClassMixWarning) and "moved" in text.facts)]
+    # That the model is adapted is no note, nor is drift: the story says it, with the documents of class mix and drift.
+    said = [
+        isinstance(text, InputsDriftedWarning) or (isinstance(text, ClassMixWarning) and "moved" in text.facts)
+        for text in told
+    ]
+    notes += [text.told(NAMES) for text, known in zip(told, said, strict=True) if not known]
 
 
 def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any], schema: Schema) -> POSCOD:
@@ -193,6 +212,7 @@ def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any
         delta=args.delta,
         calibration=args.calibration,
         class_mix=mix_of(args.class_mix, columns),
+        on_drift=args.on_drift,
         reject_label=reject_label_of(args.reject_label, classes),
         random_state=args.seed,
     )
@@ -220,6 +240,7 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         "ignored_unlabeled": [name for name in schema.ignored(columns[1]) if name not in columns[0]],
         "ood_prior": Interval(model.calibration_.ood_prior, low, high, 0.95),
         "class_mix": mix_document(model),
+        "drift": drift_document(model),
         "rule": model.rule_.to_dict(),
         "reject_label": model.reject_label,
         "warnings": notes,
@@ -240,6 +261,7 @@ def _story(model: POSCOD, document: dict[str, Any]) -> list[str]:
         f"{document['unlabeled']['rows']:,} unlabeled rows; {schema.words}{trained}.{ignored}",
         f"Estimated share of OOD inputs among the unlabeled rows: {shown}.",
         *([document["class_mix"]["sentence"]] if document["class_mix"]["changed"] else []),
+        *([] if document["drift"] is None else [f"Drift: {document['drift']['sentence']}"]),
         f"Rule: {model.rule_}",
         *(f"Note: {text}" for text in document["warnings"]),
         f"Saved: {document['model']}",

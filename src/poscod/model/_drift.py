@@ -287,6 +287,12 @@ def tell(drift: Drift, on_drift: str) -> None:
     )
 
 
+def drift_document(model: Any) -> dict[str, Any] | None:
+    """Return what is known of inputs that moved as plain values: `Drift.to_dict`, the same for shell, report, service and ONNX metadata; None where nothing is."""
+    drift = model.calibration_.drift
+    return None if drift is None else drift.to_dict()
+
+
 def closed(ratio: Any) -> Any:
     """Return a ratio that learns nothing from the traffic: the ID-only rule where it has one, or none."""
     if "gate_level" not in ratio.get_params() or getattr(ratio, "recipe", None) != "strong":

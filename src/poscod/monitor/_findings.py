@@ -107,6 +107,12 @@ FINDINGS: dict[str, Definition] = {
         "Classes of which the rule accepts fewer than promised have become so frequent that the TPR over all ID inputs is below the promise, if every class is accepted as in the calibration rows.",
         "Fit again with recent traffic, or with tpr_over='classes', whose promise no class mix breaks.",
     ),
+    "PSC013": Definition(
+        "Inputs had moved when the model was fitted",
+        "warning",
+        "Known inputs of the traffic at fit seemed to differ from the labeled rows: what the rule calls OOD may be known inputs that moved, and nothing is promised for them.",
+        "Look at rejected inputs; if they are known ones, fit again with labeled rows of today.",
+    ),
 }
 """Codes and definitions."""
 

@@ -17,7 +17,18 @@ import sklearn
 from poscod._json import plain
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
-from poscod.model import measure, measure_own, measure_promise, n_rows, read_sample, required_tpr, rules_of, take, tally
+from poscod.model import (
+    drift_document,
+    measure,
+    measure_own,
+    measure_promise,
+    n_rows,
+    read_sample,
+    required_tpr,
+    rules_of,
+    take,
+    tally,
+)
 from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
@@ -106,6 +117,7 @@ def summarise(
         * required_tpr: what rival rules are asked for: the required TPR, or what the rule reaches on calibration rows.
         * promise: quantity, bound, confidence; measured with interval, verdict (held, open, missed, none).
         * class_mix: for which mix rates are (of), the mix served (at_fit), and that of the fresh traffic where it is another one (here).
+        * drift: what is known of inputs that had moved at fit, with its sentence, or None.
         * rates: what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabeled rows.
         * rules: the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc.
         * plane: points (risk, log_ratio) by group with accept, boundaries of the rules.
@@ -173,6 +185,7 @@ def summarise(
         "required_tpr": required_tpr(sample),
         "promise": sections.promise_section(model.rule_, measure_promise(sample)),
         "class_mix": sections.mix_section(model, sample, labels),
+        "drift": drift_document(model),
         "rates": {
             **sections.rates_section(measured),
             "loss_of_all": every.mean_loss(sample.level, sample.loss_values, sample.mix),

@@ -85,6 +85,8 @@ def headline(summary: dict[str, Any]) -> list[str]:
         sentences.append(_free_sentence(summary))
     sentences.append(promise_sentence(summary["promise"], summary["rows"]["id"]))
     sentences += mix_words(summary["class_mix"])
+    if summary["drift"] is not None:
+        sentences.append(f"At fit: {summary['drift']['sentence']}")
     return [*sentences, *_rival_sentence(summary)]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from poscod.exceptions import InvalidInputError, PoscodError
-from poscod.model import POSCOD, mix_document
+from poscod.model import POSCOD, drift_document, mix_document
 from poscod.serve._say import plain, say
 
 # A share of more than 1 is 1, so that larger ratios need not be told apart, and no sum overflows.
@@ -57,6 +57,7 @@ def load_model(path: Path, trusted: tuple[str, ...] = ()) -> LoadedModel:
         "inputs": {"kind": schema.kind, **schema.to_dict()},
         "ood_prior": model.calibration_.ood_prior,
         "class_mix": mix_document(model),
+        "drift": drift_document(model),
         "rule": model.rule_.to_dict(),
         "calibration": rates(model),
     }

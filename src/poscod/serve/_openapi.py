@@ -75,6 +75,10 @@ _KNOWN = {
     "inputs": _OBJECT,
     "ood_prior": _SHARE,
     "class_mix": {**_MIX, "description": "class mix of the labeled rows and of the known inputs that the model serves"},
+    "drift": {
+        "type": ["object", "null"],
+        "description": "inputs of the traffic at fit that seem to have moved, with a sentence; null where none do",
+    },
 }
 _APPLIED = {
     "rule": _object({**_RULE, "rows": _COUNT, "sentence": _TEXT}),

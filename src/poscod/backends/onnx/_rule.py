@@ -27,7 +27,7 @@ from poscod.backends.onnx._ratio import log_ratio
 from poscod.backends.onnx._risk import answer
 from poscod.decision import MAIN_SHARE, REASONS, TANGENT_AT
 from poscod.exceptions import InvalidInputError
-from poscod.model import POSCOD, mix_document
+from poscod.model import POSCOD, drift_document, mix_document
 from poscod.rule import Rule
 
 OUTPUTS = ("label", "accept", "reason", "risk", "log_ratio", "score", "posterior")
@@ -180,6 +180,7 @@ def _model(graph: Graph, model: POSCOD, inputs: dict[str, int], ir_version: int)
         "sentence": str(model.rule_),
         "ood_prior": model.calibration_.ood_prior,
         "class_mix": mix_document(model),
+        "drift": drift_document(model),
     }
     helper.set_model_props(proto, {f"poscod.{name}": json.dumps(plain(value)) for name, value in facts.items()})
     graph.onnx.checker.check_model(proto)
