@@ -33,7 +33,7 @@ class Drift:
     strange : float
         Share of OOD inputs among the rejected traffic, if what moved were strangers.
     whole : bool
-        Whether hardly any of the traffic is like the labeled rows.
+        Whether most of the traffic is not like the labeled rows.
     strangers : bool
         Whether strangers are there, too: rows that stand out after what moved is taken out.
     """
@@ -75,7 +75,7 @@ class Drift:
         """
         n, least = self.look
         what = (
-            "Hardly any of the traffic is like the labeled rows: its inputs have moved, or it comes from elsewhere"
+            "Most of the traffic is not like the labeled rows: its known inputs have moved, or it comes from elsewhere"
             if self.whole
             else "Known inputs of the traffic seem to have moved, as drift does"
         )
