@@ -31,9 +31,11 @@ from poscod.ratio._rows import (
     check_like,
     columns_of,
     content_folds,
+    group_keys,
     mixed,
     number_copies,
     observations,
+    one_of_each,
     odd_factors,
     row_hash,
 )
