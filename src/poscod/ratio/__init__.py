@@ -35,8 +35,8 @@ from poscod.ratio._rows import (
     mixed,
     number_copies,
     observations,
-    one_of_each,
     odd_factors,
+    one_of_each,
     row_hash,
 )
 from poscod.ratio._standard_sigmoid import StandardSigmoid

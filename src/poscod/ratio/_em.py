@@ -20,7 +20,7 @@ from sklearn.utils.validation import has_fit_parameter
 from poscod._validation import Floats
 from poscod.exceptions import InvalidInputError
 from poscod.ratio._crossfit import InMemory, Table, held_out_losses, recalibrate
-from poscod.ratio._prior import CERTIFIED, PRIORS, acceptance, scott
+from poscod.ratio._prior import CERTIFIED, PRIORS, Acceptance, acceptance, scott
 from poscod.ratio._ratio import Folds, Ratio
 from poscod.ratio._rows import Rows, check_foldable, content_folds, independent_rows
 
@@ -116,17 +116,18 @@ class EMRatio(Ratio):
         z = np.repeat([False, True], [len(rows_id), len(rows_u)])
         weight = np.concatenate([weight_id, weight_u])
         table = Table(InMemory(x), len(rows_id), weight, fold, n_folds)
-        n = {
-            "n_id": independent_rows(weight_id, rows_id.group),
-            "n_unlabeled": independent_rows(weight_u, rows_u.group),
-        }
+        n_id, n_u = (independent_rows(w, rows.group) for w, rows in ((weight_id, rows_id), (weight_u, rows_u)))
+
+        def curve(values: Floats) -> Acceptance:
+            return acceptance(values[~z], values[z], weight[~z], weight[z])._replace(n_id=n_id, n_unlabeled=n_u)
+
         odds = table.log_odds_u
         # Start: ID against mixture gives rho = p_U / p_I; g = (rho - (1 - pi)) / pi, cut at a small positive number.
         models, score = self._cross_fit(x, z.astype(np.float64), weight, fold)
         pi = self.ood_prior
         if pi is None:
             rho = score - odds
-            estimate = PRIORS[self.prior](acceptance(rho[~z], rho[z], weight[~z], weight[z])._replace(**n))
+            estimate = PRIORS[self.prior](curve(rho))
             pi = float(np.clip(estimate, 1e-3, 0.999))
         # The stacked sample has OOD mass pi_U pi and ID mass 1 - pi_U pi.
         mass = pi / (1.0 + np.exp(-odds))
@@ -148,7 +149,7 @@ class EMRatio(Ratio):
         self.kappa_, self.shift_ = recalibrate(u, table, pi)
         self._start = self.n_iter_ == 0
         u = self.kappa_ * u + self.shift_
-        self.acceptance_ = acceptance(u[~z], u[z], weight[~z], weight[z])._replace(**n)
+        self.acceptance_ = curve(u)
         self.ood_prior_estimate_ = pi
         if self.ood_prior is None:
             # What was learned is pi g, whatever pi is.

@@ -24,6 +24,8 @@ HASH_NUMBERS = 2**17  # a block that stays in the cache
 DISTINCT_SHARE, SHARED_SHARE = 0.5, 0.5
 # A row is stuck, not repeated, if it makes up this share of the traffic, so many rows, so many times the copies that other rows have, and hardly any ID row.
 # Copies of both sides that are dealt out as pairs would leave the same surplus in every fold, and chance would look like something that other folds confirm.
+MISSING = ("None", "nan", "NaT", "<NA>")
+"""How missing groups look as texts."""
 OTHER_SIDE = np.uint64(0x5851F42D4C957F2D)
 STUCK_SHARE, STUCK_ROWS, STUCK_TIMES = 0.01, 20, 10
 
@@ -151,26 +153,24 @@ def group_keys(groups: Any, name: str, like: str, n: int) -> NDArray[np.uint64] 
             got=values.shape,
         )
     # Groups are told apart as texts: whole numbers read from a file may come as 7 or as 7.0.
-    cells = [int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in values.tolist()]
+    keys = mixed(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     known: dict[str, int] = {}
-    for cell in cells:
-        if cell is not None and cell == cell and str(cell) not in known:
-            known[str(cell)] = int.from_bytes(hashlib.blake2b(str(cell).encode(), digest_size=8).digest(), "little")
-    alone = mixed(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-    return np.array(
-        [
-            known[str(cell)] if cell is not None and cell == cell else own
-            for cell, own in zip(cells, alone.tolist(), strict=True)
-        ],
-        dtype=np.uint64,
-    )
+    for row, cell in enumerate(values.tolist()):
+        text = str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+        if text in MISSING:
+            continue
+        if text not in known:
+            known[text] = int.from_bytes(
+                hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+            )
+        keys[row] = known[text]
+    return keys
 
 
 def independent_rows(weight: Floats, group: NDArray[np.uint64] | None) -> float:
     """Return the number of equal, independent rows that say as much as rows with these weights at least: those of a group as one."""
-    if group is not None:
-        weight = np.bincount(np.unique(group, return_inverse=True)[1], weight)
-    return float(weight.sum() ** 2 / np.sum(weight**2))
+    total = weight if group is None else np.bincount(np.unique(group, return_inverse=True)[1], weight)
+    return float(total.sum() ** 2 / np.sum(total**2))
 
 
 def one_of_each(keys: NDArray[np.uint64], order: NDArray[np.uint64]) -> NDArray[np.intp]:

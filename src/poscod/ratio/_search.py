@@ -380,7 +380,7 @@ def _stand_ins(rows: Rows, content: NDArray[np.uint64], weight: Floats) -> tuple
     if rows.group is None:
         return mask, weight
     place = np.unique(rows.group, return_inverse=True)[1]
-    return mask, np.bincount(place, weight)[place]
+    return mask, np.asarray(np.bincount(place, weight)[place], dtype=np.float64)
 
 
 def design_columns(rows: Rows, evidence: Floats, consensus: Floats, scaler: Scaler) -> NDArray[Any]:
