@@ -25,14 +25,14 @@ from poscod.model._rows import take
 from poscod.ratio import group_keys, mixed, row_hash
 
 # Rows of either side that are looked at, and fewer of which say nothing.
-LOOK, LEAST_LOOK = 250, 50
+LOOK, LEAST_LOOK = 200, 50
 # Share of the labeled rows that have a near-copy, and how many times the share of the traffic that is as near to a labeled row it is: more than OOD rows, which
 # are near to nothing, explain in any traffic that has a twentieth of ID rows.
-LEAST_SHARE, TIMES = 0.1, 20.0
+LEAST_SHARE, TIMES = 0.15, 20.0
 # Where there are near-copies, rows are linked as far as most of those that are so near are near-copies: a row too many in a group costs little, one too few is a leak.
-LINK_TIMES = 5.0
+LINK_TIMES = 10.0
 # Near-copies are nearer to each other than to the next row outside their group, on the median by this factor.
-APART = 0.6
+APART = 0.65
 # A group of more rows than these, and than this share of the rows, is no set of copies but a dense place.
 LARGEST, LARGEST_SHARE = 20, 0.05
 # In fewer columns than these, rows are near to each other by chance.
@@ -91,7 +91,7 @@ def near_copies(X: Any, traffic: Any, codes: NDArray[np.int64]) -> Keys | None:
         return np.nan_to_num((values - mean) / scale)
 
     bank = standard(known[first])  # in the order of the hashes, which carries no meaning
-    look, other = np.arange(len(bank))[:LOOK], standard(other[some[:: -(-len(some) // LOOK)]])
+    look, other = np.arange(len(bank))[:LOOK], standard(other[some[:: -(-len(some) // (2 * LOOK))]])
     near, there = _nearest(bank[look], bank, look), _nearest(other, bank)
     order = np.sort(near)
     share = np.arange(1, len(order) + 1) / len(order)
@@ -132,14 +132,15 @@ def _nearest(rows: Floats, bank: Floats, own: Indices | None = None, member: NDA
             square[np.arange(len(square)), own[part]] = np.inf
             if member is not None:
                 square[member[own[part]][:, None] == member] = np.inf
-        out[part] = np.sqrt(square.min(axis=1))
+        out[part] = np.sqrt(np.maximum(square.min(axis=1), 0.0))
     return out
 
 
 def _squares(rows: Floats, bank: Floats) -> Floats:
-    """Return squared distances of rows to those of a bank."""
-    square = np.einsum("ij,ij->i", rows, rows)[:, None] + np.einsum("ij,ij->i", bank, bank)
-    return np.asarray(np.maximum(square - 2.0 * (rows @ bank.T), 0.0))
+    """Return squared distances of rows to those of a bank, as one product: |x|^2 + |b|^2 - 2 x b."""
+    length, far = (np.einsum("ij,ij->i", part, part)[:, None] for part in (rows, bank))
+    left = np.concatenate([rows, length, np.ones_like(length)], axis=1)
+    return np.asarray(left @ np.concatenate([-2.0 * bank, np.ones_like(far), far], axis=1).T)
 
 
 def _linked(bank: Floats, codes: NDArray[np.int64], reach: float) -> NDArray[np.int64]:
