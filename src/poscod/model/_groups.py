@@ -30,7 +30,7 @@ LOOK, LEAST_LOOK = 200, 50
 # are near to nothing, explain in any traffic that has a twentieth of ID rows.
 LEAST_SHARE, TIMES = 0.15, 20.0
 # Where there are near-copies, rows are linked as far as most of those that are so near are near-copies: a row too many in a group costs little, one too few is a leak.
-LINK_TIMES = 10.0
+LINK_TIMES, BEYOND = 10.0, 1.5
 # Near-copies are nearer to each other than to the next row outside their group, on the median by this factor.
 APART = 0.65
 # A group of more rows than these, and than this share of the rows, is no set of copies but a dense place.
@@ -99,8 +99,10 @@ def near_copies(X: Any, traffic: Any, codes: NDArray[np.int64]) -> Keys | None:
     fits = np.flatnonzero((share >= LEAST_SHARE) & (TIMES * beside <= share))
     if not len(fits):
         return None
-    reach = order[np.flatnonzero(LINK_TIMES * beside <= share)[-1]]
-    member = _linked(bank, codes[first], float(reach))
+    last = np.flatnonzero(LINK_TIMES * beside <= share)[-1]
+    # Rows that were not looked at may be a little farther from their copies, as long as the traffic is not as near.
+    limit = np.sort(there)[int(share[last] * len(there) / LINK_TIMES)]
+    member = _linked(bank, codes[first], max(float(order[last]), min(BEYOND * float(order[last]), float(limit))))
     linked = look[member[look] >= 0]
     if len(linked) < LEAST_SHARE * len(look):
         return None

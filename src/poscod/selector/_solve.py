@@ -98,14 +98,19 @@ def solve(
         calibration = calibration.independent()
     task = Task(calibration, calibration.known(problem.loss), None if delta is None else delta / rules, tpr_over)
     changed = calibration.mix is not None and calibration.mix.changed
+    asked = problem.replace(delta=problem.delta / rules) if isinstance(problem, RiskBound) else problem
+    try:
+        line = SOLVERS[type(problem)](asked, task)
+    except InfeasibleProblemError as error:
+        if groups is None:
+            raise
+        raise InfeasibleProblemError(f"{error.message} A group counts as one row.", **error.facts) from error
     if isinstance(problem, RiskBound):
-        line = _risk_bound(problem.replace(delta=problem.delta / rules), task)
         mix = "labeled" if changed else None
         bound = Promise(
             "selective_risk", problem.risk_max, 1.0 - problem.delta, rules, chosen_later, mix=mix, groups=groups
         )
         return Rule(problem, line.slope, line.threshold, bound, n)
-    line = SOLVERS[type(problem)](problem, task)
     promise = None
     if problem.tpr_min is not None:
         confidence = None if delta is None else 1.0 - delta
