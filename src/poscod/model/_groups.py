@@ -27,8 +27,8 @@ from poscod.ratio import group_keys, mixed, row_hash
 # Rows of either side that are looked at, and fewer of which say nothing.
 LOOK, LEAST_LOOK = 200, 50
 # Share of the labeled rows that have a near-copy, and how many times the share of the traffic that is as near to a labeled row it is: more than OOD rows, which
-# are near to nothing, explain in any traffic that has a twentieth of ID rows.
-LEAST_SHARE, TIMES = 0.15, 20.0
+# are near to nothing, explain in traffic that has a tenth of ID rows, chance included.
+LEAST_SHARE, TIMES = 0.2, 50.0
 # Where there are near-copies, rows are linked as far as most of those that are so near are near-copies: a row too many in a group costs little, one too few is a leak.
 LINK_TIMES, BEYOND = 10.0, 1.5
 # Near-copies are nearer to each other than to the next row outside their group, on the median by this factor.
