@@ -46,6 +46,9 @@ class Promise:
         where every class mix is meant.
     moved : bool, default=False
         Whether known inputs of the traffic seem to have moved, so that it does not speak of them.
+    groups : int or None, default=None
+        Number of groups of the calibration rows, where they were given or found: the bound is for a random row of a fresh group then, and its confidence
+        counts groups.
 
     Examples
     --------
@@ -67,6 +70,7 @@ class Promise:
     over: str = "all"
     mix: str | None = None
     moved: bool = False
+    groups: int | None = None
 
     def __str__(self) -> str:
         name = {"tpr": "TPR", "selective_risk": "selective risk"}[self.quantity]
@@ -85,6 +89,7 @@ class Promise:
             like += " of their class, in any class mix"
         elif self.mix is not None:
             like += f" {_MIXES[self.mix]}" + (", which is not that of the traffic" if self.mix == "labeled" else "")
+        like += "" if self.groups is None else ", a random one of a fresh group"
         if self.confidence is None:
             return f"{like}, on average."
         if self.rules > 1:
@@ -224,11 +229,11 @@ class Rule:
         percent = f"{100 * promise.bound:.6g} %"
         mix = "" if promise.mix is None else f" {_MIXES[promise.mix]}"
         inputs = "the ID inputs of every class" if promise.over == "classes" else f"ID inputs{mix}"
+        inputs += "" if promise.groups is None else ", each group counting once,"
+        of = "" if promise.groups is None else f" of {promise.groups:,} groups"
         if promise.confidence is None:
             about = f"About {percent}" + (" or more" if promise.over == "classes" else "")
-            return (
-                f"{about} of {inputs} are accepted: met on average over {self.rows:,} calibration rows, not guaranteed."
-            )
+            return f"{about} of {inputs} are accepted: met on average over {self.rows:,} calibration rows{of}, not guaranteed."
         if promise.quantity == "tpr":
             what = f"At least {percent} of {inputs} are accepted"
         elif self.problem.loss == "zero_one":
@@ -240,4 +245,9 @@ class Rule:
         any_mix = ", so whatever the class mix" * (promise.over == "classes")
         other = "; the traffic has another class mix" * (promise.mix == "labeled")
         confidence = f"{100 * promise.confidence:.6g} %"
-        return f"{what}, with probability {confidence} over {self.rows:,} held-out rows{any_mix}{many}{alone}{other}."
+        over = (
+            f"{self.rows:,} held-out rows"
+            if promise.groups is None
+            else f"{promise.groups:,} held-out groups ({self.rows:,} rows)"
+        )
+        return f"{what}, with probability {confidence} over {over}{any_mix}{many}{alone}{other}."

@@ -23,7 +23,7 @@ from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, mix_of, ratio_name
 from poscod.cli._columns import Column, Table
 from poscod.cli._console import Console, add_output_options, percent, ranged
 from poscod.cli._dask import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
-from poscod.cli._inputs import add_input_options, choose_schema, labels_of, measured, naming_classes, rows_of
+from poscod.cli._inputs import add_input_options, choose_schema, groups_of, labels_of, measured, naming_classes, rows_of
 from poscod.cli._models import trust_options
 from poscod.cli._names import NAMES
 from poscod.cli._notes import column_notes, list_notes, share_notes
@@ -45,6 +45,7 @@ EXAMPLES = (
     "poscod fit labeled.parquet unlabeled.parquet --target label -o model.poscod",
     "poscod fit known.csv log.csv --target class --features 'f_*' --alpha 0.3 --tpr-min 0.9 -o model.poscod",
     "poscod fit held_out.npz log.npz --target label --logits logits --embedding features -o model.poscod",
+    "poscod fit labeled.csv log.csv --target class --group session -o model.poscod",
     "poscod fit labeled.csv log.csv --target class --class-mix cat=0.3,dog=0.7 -o model.poscod",
     "poscod fit labeled/ traffic/ --target label --logits logits --embedding features --ratio paper --engine dask -o model.poscod",
 )
@@ -151,6 +152,7 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     """Fit a model on rows in memory."""
     labeled, unlabeled = (open_table(path, whole=True) for path in (args.labeled, args.unlabeled))
     _refuse_swapped(args, labeled, unlabeled)
+    groups = groups_of(args.group, labeled, unlabeled)
     schema = choose_schema(args, labeled)
     known = labeled.read(schema.names)
     X = rows_of(schema, known)
@@ -162,12 +164,14 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit
     model = _model(args, classifier, ratio, y, schema)
     with console.working("fitting"), naming_classes(schema), _as_notes(found) as notes:
-        model.fit(X, y, X_unlabeled=traffic)
+        model.fit(X, y, X_unlabeled=traffic, groups=groups[0], groups_unlabeled=groups[1])
     return Fitted(model.with_schema(schema), columns, (len(y), len(traffic)), notes)
 
 
 def _fit_dask(args: argparse.Namespace, classifier: Any, ratio: Any, cluster: Any) -> Fitted:
     """Fit a model on a cluster."""
+    if args.group:
+        raise InvalidInputError("--group needs rows in memory: leave it out, or leave out --engine dask.")
     tables = FrameTable(args.labeled, cluster), FrameTable(args.unlabeled, cluster)
     _refuse_swapped(args, *tables)
     schema = choose_schema(args, tables[0])
@@ -236,8 +240,10 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         "features": list(schema.features),
         "logits": list(schema.logits),
         "classes": schema.labels(model.scorer_.classes).tolist(),
-        "ignored": schema.ignored(columns[0]),
-        "ignored_unlabeled": [name for name in schema.ignored(columns[1]) if name not in columns[0]],
+        "ignored": [name for name in schema.ignored(columns[0]) if name != args.group],
+        "ignored_unlabeled": [
+            name for name in schema.ignored(columns[1]) if name not in columns[0] and name != args.group
+        ],
         "ood_prior": Interval(model.calibration_.ood_prior, low, high, 0.95),
         "class_mix": mix_document(model),
         "drift": drift_document(model),

@@ -30,6 +30,12 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--target", required=True, metavar="COLUMN", help="class of each labeled row")
     group.add_argument("--row-id", metavar="COLUMN", help="name of each row: kept, never a feature")
     add_alias(group, "--id", "row_id")
+    group.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="what rows belong to that are alike, such as a user, a session or an original: never a feature, in one table or both; a group stays together, and "
+        "errors count groups",
+    )
     several: dict[str, Any] = {"action": "append", "default": []}
     group.add_argument(
         "--features",
@@ -58,6 +64,10 @@ def choose_schema(args: argparse.Namespace, table: Table) -> Schema:
     """Choose columns of the labeled table by the options of a command."""
     table.need([args.target, *([args.row_id] if args.row_id else [])])
     pattern = args.logits or args.probabilities
+    if args.group and args.group in (args.target, *args.features, *args.embedding, pattern):
+        raise InvalidInputError(
+            f"column '{args.group}' holds groups and cannot be the target or an input: choose columns without it."
+        )
     if args.target in (*args.features, *args.embedding, pattern):
         raise InvalidInputError(
             f"column '{args.target}' is the target and cannot be an input: choose columns without it."
@@ -73,7 +83,13 @@ def choose_schema(args: argparse.Namespace, table: Table) -> Schema:
                 f"{table.columns[name].kind}: use --features."
             )
         named.append(name)
-    out = {args.target, args.row_id, *logits, *(name for glob in args.exclude for name in table.match(glob))}
+    out = {
+        args.target,
+        args.row_id,
+        args.group,
+        *logits,
+        *(name for glob in args.exclude for name in table.match(glob)),
+    }
     if not named and not pattern:
         named = [name for name in table.columns if name not in out and _is_feature(table, name)]
     features = _numeric(table, [name for name in dict.fromkeys(named) if name not in out])
@@ -132,6 +148,15 @@ def labels_of(schema: Schema, table: Table, column: str) -> NDArray[Any]:
             "pass --classes A,B,..."
         )
     return schema.codes(values, f"column '{column}' of {table.path}")
+
+
+def groups_of(column: str | None, *tables: Table) -> list[NDArray[Any] | None]:
+    """Return the groups of the rows of tables; None for a table without the column, which one of them must have."""
+    if not column:
+        return [None] * len(tables)
+    if not any(column in table.columns for table in tables):
+        tables[0].need([column])
+    return [table.read([column])[column] if column in table.columns else None for table in tables]
 
 
 @contextmanager

@@ -66,6 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label", metavar="COLUMN", help="true labels where they have arrived; gaps are allowed, others are OOD"
     )
+    parser.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="what rows belong to that are alike, such as a session: one row of each counts in a window",
+    )
     known = parser.add_argument_group("what is known of OOD inputs (one of them)").add_mutually_exclusive_group()
     known.add_argument("--ood", metavar="FILE", help="table of clean OOD rows that nothing was fitted on")
     known.add_argument("--unlabeled", metavar="FILE", help="table of fresh traffic")
@@ -104,9 +109,10 @@ def run(args: argparse.Namespace) -> None:
             at = block[args.time] if args.time else None
             if at is not None and monitor.width.clock:
                 at = read_moments(at, monitor.width, block.start + 1)
-            monitor.update(decisions, at)
+            groups = block[args.group] if args.group else None
+            monitor.update(decisions, at, groups)
             if args.label:
-                _labels(monitor, decisions, block[args.label], at, schema)
+                _labels(monitor, decisions, block[args.label], at, groups, schema)
             advance(block.n_rows)
     summary = monitor.summary()
     if schema.classes:  # the reference knows codes
@@ -176,7 +182,7 @@ def _continued(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Monitor
 
 def _decided(args: argparse.Namespace, table: Table, schema: Schema, model: Any) -> Iterator[tuple[Block, Decisions]]:
     """Read the log in blocks, with the decisions it holds or those of the model."""
-    extra = table.need(name for name in (args.time, args.label) if name)
+    extra = table.need(name for name in (args.time, args.label, args.group) if name)
     named = {name: args.prefix + name for name in _COLUMNS}
     if all(name in table.columns for name in named.values()):
         for block in table.chunks(BLOCK, dict.fromkeys([*named.values(), *extra])):
@@ -211,13 +217,15 @@ def _codes(labels: NDArray[Any], schema: Schema) -> NDArray[Any]:
     return np.array([codes.get(str(label), f"'{label}'") for label in labels.tolist()])
 
 
-def _labels(monitor: Monitor, decisions: Decisions, y: NDArray[Any], at: Any, schema: Schema) -> None:
+def _labels(
+    monitor: Monitor, decisions: Decisions, y: NDArray[Any], at: Any, groups: NDArray[Any] | None, schema: Schema
+) -> None:
     if at is None:
         raise InvalidInputError("--label needs --time: a label belongs to the window of its row.")
     known = np.array([value is not None and value == value and str(value) != "" for value in y.tolist()], dtype=bool)
     if known.any():
         labels = _codes(y[known], schema) if schema.classes else y[known]
-        monitor.update_labels(decisions[known], labels, at[known])
+        monitor.update_labels(decisions[known], labels, at[known], None if groups is None else groups[known])
 
 
 def _lines(summary: dict[str, Any]) -> Iterator[str]:

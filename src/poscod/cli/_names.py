@@ -13,6 +13,8 @@ NAMES: dict[str, str] = {
     "X_unlabeled": "the unlabeled table",
     "at": "the column of --time",
     "created": "--calibrated",
+    "groups": "--group",
+    "groups_unlabeled": "--group",
     "l2": "l2 in Python",
     "max_columns": "--columns",
     "n_examples": "--examples",

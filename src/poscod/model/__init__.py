@@ -27,9 +27,18 @@ from poscod.model._evaluate import (
 )
 from poscod.model._file import UntrustedTypesError, load, save
 from poscod.model._fit import NoUnlabeledDataWarning, fit_on
+from poscod.model._groups import NearCopiesWarning
 from poscod.model._mix import MIX_ROWS, ClassMixWarning, Seen, fresh_mix
 from poscod.model._mix_words import fresh_document, mix_document
-from poscod.model._parts import Kept, Labeled, fit_classifier, given_classifier, ratio_weights, temperature_of
+from poscod.model._parts import (
+    Kept,
+    Labeled,
+    Unlabeled,
+    fit_classifier,
+    given_classifier,
+    ratio_weights,
+    temperature_of,
+)
 from poscod.model._poscod import POSCOD
 from poscod.model._range import STEEP, Extent, Guard, Range, extents, join, measured, ranges_of
 from poscod.model._rivals import RULES, Competitor, measure, own_rule, required_tpr, rule_at, rules_of
@@ -44,6 +53,7 @@ __all__ = [
     "Evaluation",
     "InputsDriftedWarning",
     "ModelFileError",
+    "NearCopiesWarning",
     "NoUnlabeledDataWarning",
     "Schema",
     "Scorer",

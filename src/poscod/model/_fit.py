@@ -24,13 +24,16 @@ from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.model._drift import ON_DRIFT, closed, drift_of, settled, tell
 from poscod.model._folds import UnstableFeaturesError, fit_folds
+from poscod.model._groups import in_groups
 from poscod.model._mix import MIX_ROWS, Seen, bias_of, carry_error, check_mix, find_mix, in_mix
 from poscod.model._parts import (
     TRAFFIC_ROWS,
     Kept,
     Labeled,
+    Unlabeled,
     fit_classifier,
     given_classifier,
+    ratio_groups,
     ratio_weights,
     temperature_of,
 )
@@ -99,13 +102,17 @@ class Memory:
         """Calibrate the logits."""
         return temperature_of(self._rows(at).logits, codes)
 
-    def seen(self, rows: Labeled, traffic_weight: Floats | None, most: int) -> Seen:
+    def seen(self, rows: Labeled, unlabeled: Unlabeled, most: int) -> Seen:
         """Return what the classifier says of labeled rows and of the traffic: all of it here, or samples of no more than so many rows."""
-        return Seen(self._rows(rows.at), rows, self._seen, traffic_weight)
+        return Seen(self._rows(rows.at), rows, self._seen, unlabeled)
 
-    def fit_ratio(self, ratio: Any, at: Indices, weight: Floats | None, traffic_weight: Floats | None) -> Any:
-        """Fit a ratio."""
-        return clone(ratio).fit(self._rows(at), self._seen, **ratio_weights(weight, traffic_weight))
+    def fit_ratio(self, ratio: Any, rows: Labeled, unlabeled: Unlabeled) -> Any:
+        """Fit a ratio on rows with these weights."""
+        how = {
+            **ratio_weights(rows.weight, unlabeled.weight),
+            **ratio_groups(ratio, rows.group, unlabeled.group),
+        }
+        return clone(ratio).fit(self._rows(rows.at), self._seen, **how)
 
     def ranges(self, at: Indices, columns: tuple[int, ...] | None, transforms: bool) -> tuple[Range, ...] | None:
         """Return what some rows and the traffic held, after what a pipeline makes of them; None where the ratio sees nothing of that."""
@@ -135,8 +142,8 @@ class Memory:
         return self._known if len(at) == len(self._at) else self._known[np.searchsorted(self._at, at)]
 
 
-def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any) -> Any:
-    """Fit a POSCOD on the rows that an engine looks at, and return it."""
+def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any, groups: tuple[Any, Any] = (None, None)) -> Any:
+    """Fit a POSCOD on the rows that an engine looks at, and return it; groups are those of X and of the traffic given beside it."""
     problem, calibration = model._asked(), model._held_out()
     if not engine.folds and calibration == "auto":
         calibration = SHARE
@@ -175,11 +182,13 @@ def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any) -> Any:
             "must be 'warn' here, got {got!r}: rows in chunks are not looked at for drift; fit on a sample in memory.",
             got=on_drift,
         )
+    rows, traffic_group = in_groups(engine, rows, marked, groups, n_unlabeled)
+    unlabeled = Unlabeled(weights[1], traffic_group)
     template, ratio = model._template(network), model._ratio() if n_unlabeled else None
     guaranteed = model.threshold == "guaranteed" or isinstance(problem, RiskBound)
 
     def fitted(ratio: Any) -> tuple[Scorer, Calibration]:
-        given = template, ratio, rows, weights, classes, mix
+        given = template, ratio, rows, unlabeled, classes, mix
         rng = check_random_state(model.random_state)
         if isinstance(calibration, float):
             return _by_shares(engine, *given, calibration, rng)
@@ -230,7 +239,7 @@ def _by_folds(
     template: Any,
     ratio: Any,
     rows: Labeled,
-    weights: tuple[Floats | None, Floats | None],
+    unlabeled: Unlabeled,
     classes: NDArray[Any],
     class_mix: str | Floats,
     calibration: int | str,
@@ -250,9 +259,10 @@ def _by_folds(
         guaranteed=guaranteed,
         frozen=isinstance(template, (FrozenEstimator, NetworkHead)),
         rng=rng,
+        groups=(rows.group, unlabeled.group),
     )
     try:
-        return fit_folds(X, traffic, template, ratio, rows, weights[1], plan, keys[1], classes, class_mix)
+        return fit_folds(X, traffic, template, ratio, rows, unlabeled, plan, keys[1], classes, class_mix)
     except UnstableFeaturesError as error:
         if exact:
             raise refusal(
@@ -262,7 +272,7 @@ def _by_folds(
                 got=calibration,
                 allowed=SHARE,
             ) from error
-    return _by_shares(engine, template, ratio, rows, weights, classes, class_mix, SHARE, rng)
+    return _by_shares(engine, template, ratio, rows, unlabeled, classes, class_mix, SHARE, rng)
 
 
 def _by_shares(
@@ -270,22 +280,23 @@ def _by_shares(
     template: Any,
     ratio: Any,
     rows: Labeled,
-    weights: tuple[Floats | None, Floats | None],
+    unlabeled: Unlabeled,
     classes: NDArray[Any],
     class_mix: str | Floats,
     calibration: float,
     rng: np.random.RandomState,
 ) -> tuple[Scorer, Calibration]:
     """Fit classifier, temperature and ratio, each on rows of its own, and score the rows that set thresholds."""
-    plan = plan_shares(rows.codes, calibration, isinstance(template, (FrozenEstimator, NetworkHead)), rng)
+    frozen = isinstance(template, (FrozenEstimator, NetworkHead))
+    plan = plan_shares(rows.codes, calibration, frozen, rng, rows.group)
     classifier = engine.train(template, rows.take(plan.train), classes)
     uses_features = engine.look(classifier, rows.at[plan.held])
     temperature = engine.temperature(rows.at[plan.learn], rows.codes[plan.learn])
     fitted, seen = None, Kept(np.arange(0), np.zeros((0, len(classes))), np.zeros(0))
     learn = rows.take(plan.learn)
-    mix = find_mix(class_mix, learn, lambda: engine.seen(learn, weights[1], MIX_ROWS), temperature, classes)
+    mix = find_mix(class_mix, learn, lambda: engine.seen(learn, unlabeled, MIX_ROWS), temperature, classes)
     if ratio is not None:
-        fitted = engine.fit_ratio(ratio, learn.at, in_mix(mix, learn), weights[1])
+        fitted = engine.fit_ratio(ratio, learn._replace(weight=in_mix(mix, learn)), unlabeled)
     transforms = needs_transform(classifier, engine.like)
     scorer = Scorer(classifier, fitted, temperature, classes, uses_features, transforms, bias_of(mix))
     if fitted is not None:
@@ -302,7 +313,7 @@ def _by_shares(
     if views is not None:
         logs, weights_ = (
             (kept.log_ratio, seen.log_ratio),
-            (in_mix(mix, sets), None if weights[1] is None else weights[1][seen.rows]),
+            (in_mix(mix, sets), None if unlabeled.weight is None else unlabeled.weight[seen.rows]),
         )
         drift = drift_of(engine.like, classifier, transforms, views, logs, weights_, None, fitted)
     return scorer, Calibration(
@@ -316,6 +327,7 @@ def _by_shares(
         0.0 if fitted is None else float(fitted.ood_prior_),
         mix=mix,
         drift=drift,
+        groups=sets.group,
     )
 
 

@@ -19,7 +19,16 @@ from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.model._drift import drift_of
 from poscod.model._mix import Seen, bias_of, carry_error, find_mix, in_mix
-from poscod.model._parts import TRAFFIC_ROWS, Labeled, fit_classifier, given_classifier, ratio_weights, temperature_of
+from poscod.model._parts import (
+    TRAFFIC_ROWS,
+    Labeled,
+    Unlabeled,
+    fit_classifier,
+    given_classifier,
+    ratio_groups,
+    ratio_weights,
+    temperature_of,
+)
 from poscod.model._plan import Folds, Indices, Keys
 from poscod.model._range import Guard, beyond, extents, fold_distances, measured, numeric_columns, ranges_of, scale_of
 from poscod.model._rows import LEAST_PROBABILITY, take
@@ -51,7 +60,7 @@ def fit_folds(
     template: Any,
     ratio: Any,
     rows: Labeled,
-    traffic_weight: Floats | None,
+    unlabeled: Unlabeled,
     plan: Folds,
     key_traffic: Keys,
     classes: NDArray[Any],
@@ -82,12 +91,13 @@ def fit_folds(
         )
     temperature = temperature_of(known.logits[informed], rest.codes[informed])
     folds = plan.fold, plan.traffic
-    mix = find_mix(class_mix, rest, lambda: Seen(known, rest, seen, traffic_weight, folds), temperature, classes)
+    mix = find_mix(class_mix, rest, lambda: Seen(known, rest, seen, unlabeled, folds), temperature, classes)
     fitted, log_ratio, log_traffic, drift = None, np.full(len(known), -np.inf), np.zeros(0), None
     if ratio is not None:
         fitted = clone(ratio)
         given = (known, seen, *folds)
-        weights = ratio_weights(in_mix(mix, rest), traffic_weight)
+        weights: dict[str, Any] = ratio_weights(in_mix(mix, rest), unlabeled.weight)
+        weights.update(ratio_groups(fitted, rest.group, unlabeled.group))
         # Anything with fit and log_ratio is a ratio.
         if isinstance(fitted, Ratio):
             log_ratio, log_traffic = fitted.cross_fit(*given, deciding=True, **weights)
@@ -100,7 +110,7 @@ def fit_folds(
             transforms,
             (known, seen),
             (log_ratio, log_traffic),
-            (in_mix(mix, rest), traffic_weight),
+            (in_mix(mix, rest), unlabeled.weight),
             folds,
             fitted,
         )
@@ -136,6 +146,7 @@ def fit_folds(
         held_out=fresh is not None,
         mix=mix,
         drift=drift,
+        groups=sets.group,
     )
 
 

@@ -20,9 +20,10 @@ from poscod._validation import Floats, check_vector, refusal
 from poscod.activations import Activations
 from poscod.exceptions import PoscodWarning, warn_caller
 from poscod.mix import ClassMix, Likely, effective, most_likely, rows_needed, served, shares_of
-from poscod.model._parts import Labeled
+from poscod.model._parts import Labeled, Unlabeled
+from poscod.model._plan import Keys
 from poscod.model._rows import take
-from poscod.ratio import PRIORS, acceptance, quick_ratio, row_hash
+from poscod.ratio import PRIORS, acceptance, one_of_each, quick_ratio, row_hash
 
 LEVEL = 0.05
 """Error probability of the test of "the class mix is unchanged"."""
@@ -45,7 +46,7 @@ class Seen(NamedTuple):
     known: Activations
     rows: Labeled
     traffic: Activations | None
-    traffic_weight: Floats | None
+    unlabeled: Unlabeled
     folds: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
@@ -76,7 +77,7 @@ def find_mix(
     part = _some(seen)
     own = np.ones(len(part.rows.codes)) if part.rows.weight is None else part.rows.weight
     assert part.traffic is not None
-    other = np.ones(len(part.traffic)) if part.traffic_weight is None else part.traffic_weight
+    other = np.ones(len(part.traffic)) if part.unlabeled.weight is None else part.unlabeled.weight
     needed = rows_needed(np.bincount(part.rows.codes, own, k))
     if min(effective(own), effective(other)) < needed:
         warn_caller(
@@ -251,21 +252,36 @@ def _known(shares: Floats, labeled: Floats) -> ClassMix:
 
 
 def _some(seen: Seen) -> Seen:
-    """Return no more rows of either side than a mix needs, chosen by what they hold."""
+    """Return no more rows of either side than a mix needs, chosen by what they hold; one of each group stands for all of it."""
     assert seen.traffic is not None
-    sides = seen.known, seen.traffic
-    if max(map(len, sides)) <= MIX_ROWS:
+    sides, groups = (seen.known, seen.traffic), (seen.rows.group, seen.unlabeled.group)
+    if max(map(len, sides)) <= MIX_ROWS and all(group is None for group in groups):
         return seen
-    first, second = (
-        np.sort(np.argsort(row_hash(np.asarray(rows.logits), 0), kind="stable")[:MIX_ROWS]) for rows in sides
-    )
+    weights = [
+        weight if group is None else _of_group(weight, group)
+        for weight, group in zip((seen.rows.weight, seen.unlabeled.weight), groups, strict=True)
+    ]
+    first, second = (_chosen(rows, group) for rows, group in zip(sides, groups, strict=True))
     return Seen(
         seen.known[first],
-        seen.rows.take(first),
+        seen.rows._replace(weight=weights[0], group=None).take(first),
         seen.traffic[second],
-        None if seen.traffic_weight is None else seen.traffic_weight[second],
+        Unlabeled(weights[1]).take(second),
         None if seen.folds is None else (seen.folds[0][first], seen.folds[1][second]),
     )
+
+
+def _chosen(rows: Activations, group: Keys | None) -> NDArray[np.intp]:
+    """Return the places of so many rows, of no two in a group, by what they hold."""
+    hashes = row_hash(np.asarray(rows.logits), 0)
+    places = np.arange(len(hashes)) if group is None else one_of_each(group, hashes)
+    return np.sort(places[np.argsort(hashes[places], kind="stable")[:MIX_ROWS]])
+
+
+def _of_group(weight: Floats | None, group: Keys) -> Floats:
+    """Return the weight of all rows of a row's group."""
+    place = np.unique(group, return_inverse=True)[1]
+    return np.asarray(np.bincount(place, weight)[place], dtype=np.float64)
 
 
 def _tell(mix: ClassMix, classes: NDArray[Any]) -> None:

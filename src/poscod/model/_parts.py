@@ -19,9 +19,10 @@ from sklearn.utils.validation import has_fit_parameter
 
 from poscod._validation import Floats
 from poscod.exceptions import InvalidInputError
-from poscod.model._plan import Indices
+from poscod.model._plan import Indices, Keys
 from poscod.model._rows import columns_without_numbers
 from poscod.model._scorer import NetworkHead
+from poscod.ratio import Ratio
 from poscod.risk import TemperatureScaling, TemperatureWarning
 
 # Unlabeled rows kept for budgets and problems about the traffic.
@@ -29,18 +30,31 @@ TRAFFIC_ROWS = 20_000
 
 
 class Labeled(NamedTuple):
-    """Labeled rows: where they are, their labels, class indices and weights."""
+    """Labeled rows: where they are, their labels, class indices, weights and groups."""
 
     at: Indices
     y: NDArray[Any]
     codes: NDArray[np.int64]
     weight: Floats | None
+    group: Keys | None = None
 
     def take(self, rows: Indices) -> Labeled:
         """Return some of them."""
-        return Labeled(
-            self.at[rows], self.y[rows], self.codes[rows], None if self.weight is None else self.weight[rows]
-        )
+        weight = None if self.weight is None else self.weight[rows]
+        group = None if self.group is None else self.group[rows]
+        return Labeled(self.at[rows], self.y[rows], self.codes[rows], weight, group)
+
+
+class Unlabeled(NamedTuple):
+    """What is known of the rows of the traffic beside what they hold: weights and groups."""
+
+    weight: Floats | None = None
+    group: Keys | None = None
+
+    def take(self, rows: Indices) -> Unlabeled:
+        """Return those of some rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return Unlabeled(weight, None if self.group is None else self.group[rows])
 
 
 class Kept(NamedTuple):
@@ -93,6 +107,14 @@ def fit_classifier(template: Any, X: Any, rows: Labeled) -> Any:
             got=", ".join(map(repr, names)),
             columns=names,
         ) from error
+
+
+def ratio_groups(ratio: Any, group: Keys | None, traffic_group: Keys | None) -> dict[str, Keys]:
+    """Return groups as a ratio takes them; anything with fit and log_ratio is a ratio, and need not take any."""
+    if not isinstance(ratio, Ratio):
+        return {}
+    given = {"groups_id": group, "groups_unlabeled": traffic_group}
+    return {name: values for name, values in given.items() if values is not None}
 
 
 def ratio_weights(weight: Floats | None, traffic_weight: Floats | None) -> dict[str, Floats]:

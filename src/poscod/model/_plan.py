@@ -57,9 +57,28 @@ class Folds(NamedTuple):
     traffic: NDArray[np.int64]
 
 
-def plan_shares(codes: NDArray[np.int64], calibration: float, frozen: bool, rng: np.random.RandomState) -> Shares:
-    """Plan by a held-out share; with a frozen classifier no row trains it."""
-    return Shares(*_shares(codes, 1.0 if frozen else calibration, rng))
+def plan_shares(
+    codes: NDArray[np.int64],
+    calibration: float,
+    frozen: bool,
+    rng: np.random.RandomState,
+    group: Keys | None = None,
+) -> Shares:
+    """Plan by a held-out share; with a frozen classifier no row trains it, and a group has one use."""
+    held = 1.0 if frozen else calibration
+    if group is None:
+        return Shares(*_shares(codes, held, rng))
+    unit = np.unique(group, return_inverse=True)[1]
+    use = np.empty(unit.max() + 1, dtype=np.int64)
+    for k, units in enumerate(_shares(_first_class(unit, codes), held, rng)):
+        use[units] = k
+    train, learn, score = (np.flatnonzero(use[unit] == k) for k in range(3))
+    if held < 1.0 and len(np.unique(codes[train])) < len(np.unique(codes)):
+        raise InvalidInputError(
+            "Some class has too few groups to train the classifier: add groups or lower {parameter}.",
+            parameter="calibration",
+        )
+    return Shares(train, learn, score)
 
 
 def plan_folds(
@@ -72,8 +91,9 @@ def plan_folds(
     guaranteed: bool,
     frozen: bool,
     rng: np.random.RandomState,
+    groups: tuple[Keys | None, Keys | None] = (None, None),
 ) -> Folds:
-    """Plan by folds of rows that keys tell apart; rows that share a key stay together where they can.
+    """Plan by folds of rows that keys tell apart; rows that share a key stay together where they can, those of a group always.
 
     Parameters
     ----------
@@ -93,16 +113,20 @@ def plan_folds(
         Whether the classifier is given.
     rng : RandomState
         Rounds the number of rows held in each class.
+    groups : tuple of ndarray or None, default=(None, None)
+        Groups of labeled and unlabeled rows, which take the place of the keys.
 
     Returns
     -------
     plan : Folds
     """
-    key, key_traffic = observations(*keys, codes)
+    key, key_traffic = (
+        own if group is None else group for own, group in zip(observations(*keys, codes), groups, strict=True)
+    )
     try:
         return _dealt(codes, key, key_traffic, folds, labels, exact, guaranteed, frozen, rng)
     except InvalidInputError:
-        if guaranteed:  # a copy of a row that something was fitted on is no fresh row
+        if guaranteed or groups[0] is not None:  # a copy of a row that something was fitted on is no fresh row
             raise
     # A class that is copies of one row can only be spread copy by copy; the rows of the others stay together.
     key = key.copy()
@@ -154,8 +178,7 @@ def _held(
 ) -> NDArray[np.bool_]:
     """Tell which rows nothing is fitted on: a share of the different rows of every class, drawn by their numbers."""
     unique, inverse = np.unique(key, return_inverse=True)
-    code = np.full(len(unique), np.iinfo(np.int64).max)
-    np.minimum.at(code, inverse, codes)
+    code = _first_class(inverse, codes)
     chosen = np.zeros(len(unique), dtype=bool)
     for own in np.unique(codes):
         members = np.flatnonzero(code == own)
@@ -168,6 +191,13 @@ def _held(
         share = HELD_GIVEN if frozen else HELD_TRAINED
         chosen[members[: int(share * len(members) + rng.random_sample())]] = True
     return np.asarray(chosen[inverse])
+
+
+def _first_class(unit: Indices, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the class that rows with one number count for: the first of theirs."""
+    code = np.full(int(unit.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(code, unit, codes)
+    return code
 
 
 def _check_classes(codes: NDArray[np.int64], fold: NDArray[np.int64], labels: NDArray[Any]) -> None:

@@ -162,7 +162,15 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.reject_label = reject_label
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, X_unlabeled: Any = None, sample_weight: Any = None) -> POSCOD:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        X_unlabeled: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        groups_unlabeled: Any = None,
+    ) -> POSCOD:
         """Learn classifier, ratio and threshold.
 
         Parameters
@@ -175,6 +183,12 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The traffic, where it is not marked in y.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows of X.
+        groups : array-like of shape (n,), default=None
+            Group of each row of X, such as user, session, patient or original: whatever has rows that are alike beyond what they have in common with all
+            others. A group is never on two sides of a split, errors are counted by groups, and a threshold is for a random row of a fresh group. None or
+            NaN: a group of its own. Without groups, near-copies among labeled rows are looked for.
+        groups_unlabeled : array-like of shape (m,), default=None
+            Group of each row of X_unlabeled; one that occurs in `groups`, too, is the same one.
 
         Returns
         -------
@@ -191,7 +205,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "POSCOD requires y to be passed, but the target y is None: mark unlabeled rows with -1."
                 )
         check_traffic(X, X_unlabeled)
-        return fit_on(self, Memory(X, None if X_unlabeled is None else as_indexable(X_unlabeled)), y, sample_weight)
+        engine = Memory(X, None if X_unlabeled is None else as_indexable(X_unlabeled))
+        return fit_on(self, engine, y, sample_weight, (groups, groups_unlabeled))
 
     def decide(self, X: Any, *, explain: bool = False) -> Decisions:
         """Answer or abstain, and say why.

@@ -21,6 +21,7 @@ from poscod.metrics import Interval
 from poscod.monitor._assess import facts, mix_moved, sequential
 from poscod.monitor._estimate import estimate
 from poscod.monitor._findings import SEVERITIES, Finding
+from poscod.monitor._groups import Groups
 from poscod.monitor._ledger import Ledger
 from poscod.monitor._partitions import missing
 from poscod.monitor._reference import Reference, reading
@@ -148,9 +149,10 @@ class Monitor:
         self.keep = check_count(keep, "keep")
         self.workers = {secrets.token_hex(8) if worker is None else str(worker)}
         self._ledger = Ledger(reference, self.keep)
+        self._groups = Groups(), Groups()
         self._watches: dict[tuple[float, float], dict[str, Watch]] = {}
 
-    def update(self, decisions: Decisions, at: Any = None) -> Monitor:
+    def update(self, decisions: Decisions, at: Any = None, groups: Any = None) -> Monitor:
         """Count decisions.
 
         Parameters
@@ -160,6 +162,9 @@ class Monitor:
         at : moment, or array-like of shape (n,), default=None
             When they were made: numbers (seconds since 1970 where window is a text), datetime64, datetime or ISO text; in any
             order. None is now, or the number of decisions so far where window is a number.
+        groups : array-like of shape (n,), default=None
+            What decisions belong to that are alike, such as a session. One of each counts in a window, drawn among those of this call, and none where
+            one has counted before: shares are those of a random decision of a random group, and intervals hold for them. None or NaN: a group of its own.
 
         Returns
         -------
@@ -167,10 +172,12 @@ class Monitor:
         """
         if at is None and not self.width.clock:
             at = self._ledger.total + np.arange(len(decisions))
-        self._ledger.add(window_index(time.time() if at is None else at, len(decisions), self.width), decisions)
+        index = window_index(time.time() if at is None else at, len(decisions), self.width)
+        counted = self._groups[0].one_of_each(index, groups, self.keep)
+        self._ledger.add(index[counted], decisions[counted])
         return self
 
-    def update_labels(self, decisions: Decisions, y: Any, at: Any) -> Monitor:
+    def update_labels(self, decisions: Decisions, y: Any, at: Any, groups: Any = None) -> Monitor:
         """Count decisions whose true labels have arrived.
 
         Parameters
@@ -181,6 +188,8 @@ class Monitor:
             True labels; whatever is not a class of the model, such as -1, marks an OOD row. None and NaN are refused.
         at : moment, or array-like of shape (n,)
             When the decisions were made.
+        groups : array-like of shape (n,), default=None
+            As in `update`.
 
         Returns
         -------
@@ -195,7 +204,9 @@ class Monitor:
                 "{parameter} must hold no gaps, got {got} at row {row}: leave out rows whose labels have not arrived."
             )
             raise InvalidInputError(message, parameter="y", got=y[gaps][0], row=int(gaps.argmax()))
-        self._ledger.add_labels(window_index(at, len(decisions), self.width), decisions, y)
+        index = window_index(at, len(decisions), self.width)
+        counted = self._groups[1].one_of_each(index, groups, self.keep)
+        self._ledger.add_labels(index[counted], decisions[counted], y[counted])
         return self
 
     def windows(self) -> list[Window]:

@@ -149,6 +149,7 @@ class Reference:
             raise InvalidInputError(
                 "model was fitted with sample_weight, and a reference counts rows: fit without weights."
             )
+        rows = rows.independent()  # a reference counts rows: one of each group
         fresh, known = ood if ood is not None else unlabeled, rule.decide(rows.known(rule.problem.loss))
         mixed = rule.decide(rows.traffic(rule.problem.loss)) if fresh is None else model.decide(fresh)
         source = "fit" if fresh is None else "unlabeled" if ood is None else "ood"

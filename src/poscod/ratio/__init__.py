@@ -31,10 +31,12 @@ from poscod.ratio._rows import (
     check_like,
     columns_of,
     content_folds,
+    group_keys,
     mixed,
     number_copies,
     observations,
     odd_factors,
+    one_of_each,
     row_hash,
 )
 from poscod.ratio._standard_sigmoid import StandardSigmoid

@@ -33,7 +33,7 @@ from poscod.ratio._linear import (
     wald_interval,
 )
 from poscod.ratio._ratio import Folds, Ratio, UndeterminedPriorWarning
-from poscod.ratio._rows import Rows, as_rows, check_foldable, columns_of, row_hash
+from poscod.ratio._rows import Rows, as_rows, check_foldable, columns_of
 from poscod.ratio._strong_recipe import StrongFit, fit_strong
 
 RECIPES: dict[str, str] = {
@@ -142,7 +142,7 @@ class CorrectedSigmoid(Ratio):
         if self.recipe == "paper":
             chosen = self.penalty(
                 (len(rows_id), len(rows_u)),
-                lambda side: row_hash((rows_id, rows_u)[side].features, self.random_state),
+                lambda side: (rows_id, rows_u)[side].keys(self.random_state),
                 lambda at: ((rows_id[at[0]], rows_u[at[1]]), (weight_id[at[0]], weight_u[at[1]])),
             )
             self.fit_joint(linear_data(rows_id, rows_u, weight_id, weight_u).joint, chosen, columns_of(rows_id))

@@ -20,9 +20,9 @@ from sklearn.utils.validation import has_fit_parameter
 from poscod._validation import Floats
 from poscod.exceptions import InvalidInputError
 from poscod.ratio._crossfit import InMemory, Table, held_out_losses, recalibrate
-from poscod.ratio._prior import CERTIFIED, PRIORS, acceptance, scott
+from poscod.ratio._prior import CERTIFIED, PRIORS, Acceptance, acceptance, scott
 from poscod.ratio._ratio import Folds, Ratio
-from poscod.ratio._rows import Rows, check_foldable, content_folds, row_hash
+from poscod.ratio._rows import Rows, check_foldable, content_folds, independent_rows
 
 # Probabilities of trees reach 0 and 1; a log-ratio beyond +-14 is not learned from rows.
 CLIP = 1e-6
@@ -109,20 +109,25 @@ class EMRatio(Ratio):
         n_folds = self.n_folds if folds is None else int(folds[0].max()) + 1
         check_foldable(rows_id, rows_u, n_folds, "add rows.")
         if folds is None:
-            first, second = (row_hash(rows.features, self.random_state) for rows in (rows_id, rows_u))
+            first, second = (rows.keys(self.random_state) for rows in (rows_id, rows_u))
             folds = content_folds(first, second, n_folds)
         fold = np.concatenate(folds)
         x = np.concatenate([rows_id.features, rows_u.features])
         z = np.repeat([False, True], [len(rows_id), len(rows_u)])
         weight = np.concatenate([weight_id, weight_u])
         table = Table(InMemory(x), len(rows_id), weight, fold, n_folds)
+        n_id, n_u = (independent_rows(w, rows.group) for w, rows in ((weight_id, rows_id), (weight_u, rows_u)))
+
+        def curve(values: Floats) -> Acceptance:
+            return acceptance(values[~z], values[z], weight[~z], weight[z])._replace(n_id=n_id, n_unlabeled=n_u)
+
         odds = table.log_odds_u
         # Start: ID against mixture gives rho = p_U / p_I; g = (rho - (1 - pi)) / pi, cut at a small positive number.
         models, score = self._cross_fit(x, z.astype(np.float64), weight, fold)
         pi = self.ood_prior
         if pi is None:
             rho = score - odds
-            estimate = PRIORS[self.prior](acceptance(rho[~z], rho[z], weight[~z], weight[z]))
+            estimate = PRIORS[self.prior](curve(rho))
             pi = float(np.clip(estimate, 1e-3, 0.999))
         # The stacked sample has OOD mass pi_U pi and ID mass 1 - pi_U pi.
         mass = pi / (1.0 + np.exp(-odds))
@@ -144,7 +149,7 @@ class EMRatio(Ratio):
         self.kappa_, self.shift_ = recalibrate(u, table, pi)
         self._start = self.n_iter_ == 0
         u = self.kappa_ * u + self.shift_
-        self.acceptance_ = acceptance(u[~z], u[z], weight[~z], weight[z])
+        self.acceptance_ = curve(u)
         self.ood_prior_estimate_ = pi
         if self.ood_prior is None:
             # What was learned is pi g, whatever pi is.

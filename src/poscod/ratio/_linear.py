@@ -19,7 +19,7 @@ from scipy.special import expit, logit
 from poscod._validation import Floats
 from poscod.ratio._design import Columns, Design, Scaler, cache_blocks, fit_scaler
 from poscod.ratio._likelihood import STARTS, Fit, fit_likelihood, log_a, loss_sums
-from poscod.ratio._rows import Rows, content_folds, number_copies, pair_weights, row_hash
+from poscod.ratio._rows import Rows, content_folds, independent_rows, number_copies, pair_weights
 
 FOLDED_MEAN = 100.0  # in standard deviations
 # Priors that a warm start may begin with: near the edges the likelihood is flat in the prior.
@@ -96,12 +96,18 @@ class LinearData:
     @property
     def joint(self) -> Joint:
         """What a joint fit reads."""
-        odds, size = self.log_odds_u, 1.0 / float(np.sum(self.weight**2))
+        odds, parts = self.log_odds_u, np.split(self.weight, [len(self.sides[0])])
+        # The sum of the squared weights of all groups: a side holds its squared weight divided by its independent rows.
+        noise = sum(
+            float(part.sum()) ** 2 / independent_rows(part, rows.group)
+            for part, rows in zip(parts, self.sides, strict=True)
+        )
+        size = 1.0 / noise
         return Joint(self.scaler, odds, size, self.loss, lambda fit: information(fit, self.design, self.weight, odds))
 
     def folds(self, k: int, seed: int) -> NDArray[np.int64]:
         """Return the fold of every row; equal rows share one."""
-        hash_id, hash_u = (row_hash(rows.features, seed) for rows in self.sides)
+        hash_id, hash_u = (rows.keys(seed) for rows in self.sides)
         return np.concatenate(content_folds(hash_id, hash_u, k))
 
     def fit(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ from poscod._validation import Floats, check_choice, check_count, check_matrix, 
 from poscod.activations import Activations
 from poscod.exceptions import PoscodWarning
 from poscod.ratio._prior import PRIORS, Acceptance, prior_interval, scott
-from poscod.ratio._rows import Rows, as_rows, columns_of, pair_weights
+from poscod.ratio._rows import Rows, as_rows, columns_of, group_keys, pair_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,7 +71,14 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
     model_: Any
 
     def fit(
-        self, X_id: Any, X_unlabeled: Any, *, sample_weight_id: Any = None, sample_weight_unlabeled: Any = None
+        self,
+        X_id: Any,
+        X_unlabeled: Any,
+        *,
+        sample_weight_id: Any = None,
+        sample_weight_unlabeled: Any = None,
+        groups_id: Any = None,
+        groups_unlabeled: Any = None,
     ) -> Self:
         """Learn the ratio.
 
@@ -82,12 +90,15 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             The mixture: unlabeled rows, some of them OOD.
         sample_weight_id, sample_weight_unlabeled : array-like, default=None
             Non-negative row weights. The share of unlabeled weight is pi_U.
+        groups_id, groups_unlabeled : array-like, default=None
+            Group of each row: rows of a group are never in two folds, and count as one where errors are counted.
 
         Returns
         -------
         self : Ratio
         """
-        self._learn(X_id, X_unlabeled, sample_weight_id, sample_weight_unlabeled)
+        groups = groups_id, groups_unlabeled
+        self._learn(X_id, X_unlabeled, sample_weight_id, sample_weight_unlabeled, groups)
         return self
 
     @property
@@ -104,6 +115,8 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         *,
         sample_weight_id: Any = None,
         sample_weight_unlabeled: Any = None,
+        groups_id: Any = None,
+        groups_unlabeled: Any = None,
         deciding: bool = False,
     ) -> tuple[Floats, Floats]:
         """Learn the ratio from all rows, and score each of them by parts that saw no row of its fold.
@@ -114,7 +127,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             As in `fit`. Logits of a fold, on both sides, come from one classifier that has seen no row of it.
         fold_id, fold_unlabeled : array-like of int
             Fold of every row, counted from 0 on both sides together; equal rows should share one.
-        sample_weight_id, sample_weight_unlabeled : array-like, default=None
+        sample_weight_id, sample_weight_unlabeled, groups_id, groups_unlabeled : array-like, default=None
             As in `fit`.
         deciding : bool, default=False
             As in `log_ratio`.
@@ -126,8 +139,9 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         """
         if self.cross_fits:
             folds = check_folds(fold_id, fold_unlabeled, len(X_id), len(X_unlabeled))
+            groups = groups_id, groups_unlabeled
             own: tuple[Floats, Floats] = self._learn(
-                X_id, X_unlabeled, sample_weight_id, sample_weight_unlabeled, folds=folds, deciding=deciding
+                X_id, X_unlabeled, sample_weight_id, sample_weight_unlabeled, groups, folds=folds, deciding=deciding
             )
             return own
         return cross_fit(
@@ -138,6 +152,8 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             fold_unlabeled,
             sample_weight_id=sample_weight_id,
             sample_weight_unlabeled=sample_weight_unlabeled,
+            groups_id=groups_id,
+            groups_unlabeled=groups_unlabeled,
         )
 
     def realign(self, X: Any, X_served: Any) -> None:
@@ -230,7 +246,13 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         return 0.0 if curve is None or self.ood_prior_ == 0.0 else scott(curve, delta=1.0 - level)
 
     def _learn(
-        self, X_id: Any, X_unlabeled: Any, sample_weight_id: Any, sample_weight_unlabeled: Any, **more: Any
+        self,
+        X_id: Any,
+        X_unlabeled: Any,
+        sample_weight_id: Any,
+        sample_weight_unlabeled: Any,
+        groups: tuple[Any, Any],
+        **more: Any,
     ) -> Any:
         """Check rows and weights, learn from them, and return what `_fit` returns."""
         self._check_parameters()
@@ -239,6 +261,11 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         rows_id = as_rows(X_id, "X_id", minimum=self.min_rows)
         rows_u = as_rows(X_unlabeled, "X_unlabeled", minimum=self.min_rows, like=columns_of(rows_id))
         weight_id, weight_u = pair_weights(sample_weight_id, sample_weight_unlabeled, len(rows_id), len(rows_u))
+        names = (("groups_id", "X_id"), ("groups_unlabeled", "X_unlabeled"))
+        rows_id, rows_u = (
+            replace(rows, group=group_keys(given, *name, len(rows)))
+            for rows, given, name in zip((rows_id, rows_u), groups, names, strict=True)
+        )
         # Thousands of small products: BLAS threads would wait for each other at every one, tens of times longer than
         # they compute where the machine has other work.
         numbers = (len(rows_id) + len(rows_u)) * rows_id.features.shape[1]
@@ -288,6 +315,8 @@ def cross_fit(
     *,
     sample_weight_id: Any = None,
     sample_weight_unlabeled: Any = None,
+    groups_id: Any = None,
+    groups_unlabeled: Any = None,
 ) -> tuple[Floats, Floats]:
     """Fit any ratio with ``fit`` and ``log_ratio`` on all rows, and return log g of both sides from fits without the fold of a row, on its scale."""
     sides = tuple(
@@ -297,21 +326,30 @@ def cross_fit(
     folds = check_folds(fold_id, fold_unlabeled, len(sides[0]), len(sides[1]))
     given = {"sample_weight_id": sample_weight_id, "sample_weight_unlabeled": sample_weight_unlabeled}
     checked = [check_weight(values, name, len(side)) for (name, values), side in zip(given.items(), sides, strict=True)]
-    weights = {name: values for name, values in zip(given, checked, strict=True) if values is not None}
+    weights: dict[str, NDArray[Any]] = {
+        name: values for name, values in zip(given, checked, strict=True) if values is not None
+    }
+    places = {name: side for side, name in enumerate(given)}
+    for side, (name, like, values) in enumerate(
+        (("groups_id", "X_id", groups_id), ("groups_unlabeled", "X_unlabeled", groups_unlabeled))
+    ):
+        keys = group_keys(values, name, like, len(sides[side])) if isinstance(ratio, Ratio) else None
+        if keys is not None:
+            weights[name], places[name] = keys, side
     ratio.fit(*sides, **weights)
     whole = np.asarray(ratio.log_ratio(sides[1]))
     out = np.empty(len(sides[0])), np.empty(len(sides[1]))
     for k in range(int(folds[0].max()) + 1):
-        outside = dict(zip(given, (np.flatnonzero(fold != k) for fold in folds), strict=True))
+        outside = [np.flatnonzero(fold != k) for fold in folds]
         with warnings.catch_warnings():
             # The fit on all rows has said what there is to say.
             warnings.simplefilter("ignore", PoscodWarning)
             part = clone(ratio).fit(
-                *(rows[chosen] for rows, chosen in zip(sides, outside.values(), strict=True)),
-                **{name: values[outside[name]] for name, values in weights.items()},
+                *(rows[chosen] for rows, chosen in zip(sides, outside, strict=True)),
+                **{name: values[outside[places[name]]] for name, values in weights.items()},
             )
         # Fits on other rows differ in the scale of log g. On the scale of the fit on all rows scores of different folds, and of new rows, are comparable.
-        known = outside["sample_weight_unlabeled"]
+        known = outside[1]
         own, target = np.asarray(part.log_ratio(sides[1][known])), whole[known]
         slope = target.std() / own.std() if own.std() > 0.0 and target.std() > 0.0 else 1.0
         for rows, fold, scores in zip(sides, folds, out, strict=True):

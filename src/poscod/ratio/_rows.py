@@ -8,6 +8,7 @@ nothing.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,18 +24,21 @@ HASH_NUMBERS = 2**17  # a block that stays in the cache
 DISTINCT_SHARE, SHARED_SHARE = 0.5, 0.5
 # A row is stuck, not repeated, if it makes up this share of the traffic, so many rows, so many times the copies that other rows have, and hardly any ID row.
 # Copies of both sides that are dealt out as pairs would leave the same surplus in every fold, and chance would look like something that other folds confirm.
+MISSING = ("None", "nan", "NaT", "<NA>")
+"""How missing groups look as texts."""
 OTHER_SIDE = np.uint64(0x5851F42D4C957F2D)
 STUCK_SHARE, STUCK_ROWS, STUCK_TIMES = 0.01, 20, 10
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Features of n rows and, from a network, their logits and labels."""
+    """Features of n rows and, from a network, their logits and labels; rows with the same number in ``group`` are not independent of each other."""
 
     features: NDArray[Any]
     logits: NDArray[Any] | None = None
     labels: NDArray[np.int64] | None = None
     table: bool = False
+    group: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -45,7 +49,12 @@ class Rows:
             None if self.logits is None else self.logits[index],
             None if self.labels is None else self.labels[index],
             self.table,
+            None if self.group is None else self.group[index],
         )
+
+    def keys(self, seed: int) -> NDArray[np.uint64]:
+        """Return a number per row by which it is dealt out: that of its group, or one that depends on its values only."""
+        return row_hash(self.features, seed) if self.group is None else self.group
 
     @property
     def network(self) -> bool:
@@ -129,6 +138,45 @@ def pair_weights(weight_id: Any, weight_unlabeled: Any, n_id: int, n_unlabeled: 
     second = np.ones(n_unlabeled) if second is None else second
     total = first.sum() + second.sum()
     return first / total, second / total
+
+
+def group_keys(groups: Any, name: str, like: str, n: int) -> NDArray[np.uint64] | None:
+    """Return a number per row that is that of its group wherever it stands; a row whose group is missing (None or NaN) has one of its own."""
+    if groups is None:
+        return None
+    values = np.asarray(groups)
+    if values.shape != (n,):
+        raise InvalidInputError(
+            "{parameter} must hold one group for each of the {allowed} rows of {" + like + "}, got shape {got}.",
+            parameter=name,
+            allowed=n,
+            got=values.shape,
+        )
+    # Groups are told apart as texts: whole numbers read from a file may come as 7 or as 7.0.
+    keys = mixed(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    known: dict[str, int] = {}
+    for row, cell in enumerate(values.tolist()):
+        text = str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+        if text in MISSING:
+            continue
+        if text not in known:
+            known[text] = int.from_bytes(
+                hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+            )
+        keys[row] = known[text]
+    return keys
+
+
+def independent_rows(weight: Floats, group: NDArray[np.uint64] | None) -> float:
+    """Return the number of equal, independent rows that say as much as rows with these weights at least: those of a group as one."""
+    total = weight if group is None else np.bincount(np.unique(group, return_inverse=True)[1], weight)
+    return float(total.sum() ** 2 / np.sum(total**2))
+
+
+def one_of_each(keys: NDArray[np.uint64], order: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """Return the place of one row for each different key: that with the smallest number in `order`."""
+    places = np.lexsort((order, keys))
+    return np.sort(places[np.append(True, keys[places][1:] != keys[places][:-1])])
 
 
 def row_hash(features: NDArray[Any], seed: int, dtype: Any = None) -> NDArray[np.uint64]:

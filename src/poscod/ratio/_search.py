@@ -32,7 +32,7 @@ from poscod.ratio._gate import gate_p_value
 from poscod.ratio._likelihood import log_a
 from poscod.ratio._prior import CERTIFIED, Acceptance, acceptance, scott
 from poscod.ratio._representation import represent
-from poscod.ratio._rows import Rows, content_folds, observations, row_hash
+from poscod.ratio._rows import Rows, content_folds, independent_rows, observations, one_of_each, row_hash
 from poscod.ratio._trees import FULL, LEAST, LOOK, LOOK_ROWS, SEEN, WIDEST, Grower, Grown, Trees, excess
 
 # Effect size of the ID-only start: a shift of 1.5 standard deviations of the consensus, AUROC .86 for a normal score.
@@ -95,8 +95,10 @@ class Sample:
         self, sides: tuple[Rows, Rows], weights: tuple[Floats, Floats], folds: Any, n_folds: int, seed: int
     ) -> None:
         self.sides, self.weights, self.n_folds = sides, weights, n_folds
-        hashes = observations(row_hash(sides[0].features, seed), row_hash(sides[1].features, seed))
-        self.first = [_first_of_copies(values) for values in hashes]
+        content = observations(*(row_hash(rows.features, seed) for rows in sides))
+        hashes = [own if rows.group is None else rows.group for rows, own in zip(sides, content, strict=True)]
+        self.stand = [_stand_ins(*of) for of in zip(sides, content, weights, strict=True)]
+        self.n = [independent_rows(weight, rows.group) for rows, weight in zip(sides, weights, strict=True)]
         self.folds = content_folds(hashes[0], hashes[1], n_folds) if folds is None else folds
         orders = [np.argsort(values, kind="stable") for values in hashes]
         self.representation, self.evidence, self.consensus = represent(
@@ -271,7 +273,7 @@ class Sample:
 
     def curve(self, scores: list[Floats]) -> Acceptance:
         """Return T and A of scores of both sides."""
-        return acceptance(scores[0], scores[1], *self.weights)
+        return acceptance(scores[0], scores[1], *self.weights)._replace(n_id=self.n[0], n_unlabeled=self.n[1])
 
     def prior(self, estimate: Callable[[Acceptance], float], scores: list[Floats], *, trees: bool) -> float:
         """Estimate the prior from scores; those of trees count beyond most ID rows, whose order is chance, or by what the whole curve makes certain."""
@@ -291,14 +293,14 @@ class Sample:
 
     def p_value(self, blend: Blend, seed: int, permutations: int = 399) -> float:
         """Test pi = 0 with the consensus, with the fitted score and with a first look of trees."""
-        # Copies of a row are one observation: counted apart they would make chance look like evidence.
-        first = np.concatenate(self.first)
+        # Copies of a row, and rows of a group, are one observation: counted apart they would make chance look like evidence.
+        first = np.concatenate([mask for mask, _ in self.stand])
         unlabeled = np.repeat([False, True], [len(rows) for rows in self.sides])[first]
         blind = replace(blend, u=_blind(blend, self.table.fold))
         known = [values for values in (self.consensus, self.scores(blind), self.seen) if values is not None]
         scores, learned = [np.concatenate(values)[first] for values in known], [False, True, True][: len(known)]
         few = [False, False, True][: len(known)]
-        folds, weights = np.concatenate(self.folds)[first], np.concatenate(self.weights)[first]
+        folds, weights = np.concatenate(self.folds)[first], np.concatenate([weight for _, weight in self.stand])[first]
         return gate_p_value(
             scores, unlabeled, folds, weights, learned=learned, few=few, permutations=permutations, seed=seed
         )
@@ -371,11 +373,14 @@ def _blind(blend: Blend, fold: NDArray[np.int64]) -> Floats:
     return u
 
 
-def _first_of_copies(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark one row of each set of equal rows."""
-    mask = np.zeros(len(values), dtype=bool)
-    mask[np.unique(values, return_index=True)[1]] = True
-    return mask
+def _stand_ins(rows: Rows, content: NDArray[np.uint64], weight: Floats) -> tuple[NDArray[np.bool_], Floats]:
+    """Mark one row of each set of equal rows, or of each group, with the weight of all of it."""
+    mask, keys = np.zeros(len(rows), dtype=bool), content if rows.group is None else rows.group
+    mask[one_of_each(keys, content)] = True
+    if rows.group is None:
+        return mask, weight
+    place = np.unique(rows.group, return_inverse=True)[1]
+    return mask, np.asarray(np.bincount(place, weight)[place], dtype=np.float64)
 
 
 def design_columns(rows: Rows, evidence: Floats, consensus: Floats, scaler: Scaler) -> NDArray[Any]:

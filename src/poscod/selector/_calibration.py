@@ -6,7 +6,7 @@ Convention: arrays only. Logits are calibrated, so that their softmax is the pos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ class Calibration:
         labeled rows, in models of earlier versions.
     drift : Drift or None, default=None
         What is known of inputs that have moved; None where nothing shows that any did.
+    groups : ndarray of shape (m,) or None, default=None
+        Group of each ID row; None where every row is one of its own.
     """
 
     classes: NDArray[Any]
@@ -64,14 +66,50 @@ class Calibration:
     held_out: bool = True
     mix: ClassMix | None = None
     drift: Drift | None = None
+    groups: NDArray[np.uint64] | None = None
+
+    @property
+    def own_weight(self) -> Floats | None:
+        """Sample weights, with which every group counts once: divided by the number of its rows; None where all are equal."""
+        if self.groups is None:
+            return self.weight
+        _, place, size = np.unique(self.groups, return_inverse=True, return_counts=True)
+        return np.asarray((1.0 if self.weight is None else self.weight) / size[place])
 
     @property
     def row_weight(self) -> Floats | None:
-        """Weights with which the ID rows stand for the ID part of the traffic: sample weights times w of their class; None where all are equal."""
+        """Weights with which the ID rows stand for the ID part of the traffic: own weights times w of their class; None where all are equal."""
+        weight = self.own_weight
         if self.mix is None or not self.mix.changed:
-            return self.weight
+            return weight
         by_class = self.mix.weight[self.codes]
-        return by_class if self.weight is None else by_class * self.weight
+        return by_class if weight is None else by_class * weight
+
+    @property
+    def n_groups(self) -> int | None:
+        """Number of groups; None where every row is one of its own."""
+        return None if self.groups is None else len(np.unique(self.groups))
+
+    def independent(self) -> Calibration:
+        """Return one row of each group, drawn by its place alone: independent rows, each a random row of a random group.
+
+        Returns
+        -------
+        calibration : Calibration
+            Itself where every row is a group of its own.
+        """
+        if self.groups is None:
+            return self
+        # The first row of each group in an order that has nothing to do with the rows.
+        shuffled = np.random.default_rng(0).permutation(len(self))
+        rows = np.sort(shuffled[np.unique(self.groups[shuffled], return_index=True)[1]])
+        weight = None if self.weight is None else self.weight[rows]
+        part: dict[str, Any] = {
+            "logits": self.logits[rows],
+            "log_ratio": self.log_ratio[rows],
+            "codes": self.codes[rows],
+        }
+        return replace(self, **part, weight=weight, groups=None)
 
     def __len__(self) -> int:
         return len(self.log_ratio)

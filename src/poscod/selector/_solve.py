@@ -76,7 +76,8 @@ def solve(
     -----
     Where the traffic has another class mix than the labeled rows (``calibration.mix.changed``), order statistics and means weigh rows by it, so that
     tpr_min is met for the traffic. A guarantee counts rows, so it speaks of the class mix of the labeled rows; with tpr_over="classes" it speaks
-    of every mix. The promise says which.
+    of every mix. The promise says which. Where rows have groups, order statistics and means count every group once, and a guarantee counts one row of each: rows of
+    different groups are independent, and a row drawn from each is a random row of a random group, which is what the promise is about.
 
     Examples
     --------
@@ -92,23 +93,38 @@ def solve(
     rules, _ = check_count(rules, "rules"), check_choice(tpr_over, "tpr_over", TPR_OVER)
     if delta is not None and problem.tpr_min is not None:
         _check_guarantee(problem, calibration)
+    n, groups = len(calibration), calibration.n_groups
+    if delta is not None or isinstance(problem, RiskBound):
+        calibration = calibration.independent()
     task = Task(calibration, calibration.known(problem.loss), None if delta is None else delta / rules, tpr_over)
     changed = calibration.mix is not None and calibration.mix.changed
     moved = calibration.drift is not None
+    asked = problem.replace(delta=problem.delta / rules) if isinstance(problem, RiskBound) else problem
+    try:
+        line = SOLVERS[type(problem)](asked, task)
+    except InfeasibleProblemError as error:
+        if groups is None:
+            raise
+        raise InfeasibleProblemError(f"{error.message} A group counts as one row.", **error.facts) from error
     if isinstance(problem, RiskBound):
-        line = _risk_bound(problem.replace(delta=problem.delta / rules), task)
         mix = "labeled" if changed else None
         bound = Promise(
-            "selective_risk", problem.risk_max, 1.0 - problem.delta, rules, chosen_later, mix=mix, moved=moved
+            "selective_risk",
+            problem.risk_max,
+            1.0 - problem.delta,
+            rules,
+            chosen_later,
+            mix=mix,
+            moved=moved,
+            groups=groups,
         )
-        return Rule(problem, line.slope, line.threshold, bound, len(calibration))
-    line = SOLVERS[type(problem)](problem, task)
+        return Rule(problem, line.slope, line.threshold, bound, n)
     promise = None
     if problem.tpr_min is not None:
         confidence = None if delta is None else 1.0 - delta
         mix = None if not changed or tpr_over == "classes" else "traffic" if delta is None else "labeled"
-        promise = Promise("tpr", problem.tpr_min, confidence, rules, chosen_later, tpr_over, mix, moved)
-    return Rule(problem, line.slope, line.threshold, promise, len(calibration))
+        promise = Promise("tpr", problem.tpr_min, confidence, rules, chosen_later, tpr_over, mix, moved, groups)
+    return Rule(problem, line.slope, line.threshold, promise, n)
 
 
 class Line(NamedTuple):
@@ -136,7 +152,7 @@ class Task:
         """Return the threshold of any score for a required TPR."""
         rows = self.calibration
         if self.over == "classes":  # within a class the weights of the mix are equal
-            how: dict[str, Any] = {"labels": rows.classes, "weight": rows.weight, "delta": self.delta}
+            how: dict[str, Any] = {"labels": rows.classes, "weight": rows.own_weight, "delta": self.delta}
             return every_class_threshold(score, self._by_class, tpr_min, **how)
         if self.delta is not None:
             return guaranteed_threshold(score, tpr_min, delta=self.delta).threshold

@@ -30,6 +30,7 @@ from poscod.model import (
     Schema,
     Scorer,
     Seen,
+    Unlabeled,
     extents,
     features_of,
     fit_classifier,
@@ -163,23 +164,22 @@ class ChunkEngine:
         logits = np.concatenate(self._passes.collect(rows.parts, "temperature"))
         return temperature_of(logits, codes[chosen])
 
-    def seen(self, rows: Labeled, traffic_weight: Floats | None, most: int) -> Seen:
+    def seen(self, rows: Labeled, unlabeled: Unlabeled, most: int) -> Seen:
         """Bring what the classifier says of samples of both sides."""
         first = draw(len(rows.at), most, self._rng)
         known = self._views(self._rows.pick(rows.at[first]))
         if self._traffic is None:
-            return Seen(known, rows.take(first), None, None)
+            return Seen(known, rows.take(first), None, Unlabeled())
         second = draw(len(self._traffic), most, self._rng)
-        weight = None if traffic_weight is None else traffic_weight[second]
-        return Seen(known, rows.take(first), self._views(self._traffic.pick(second)), weight)
+        return Seen(known, rows.take(first), self._views(self._traffic.pick(second)), unlabeled.take(second))
 
     def _views(self, rows: Chunks) -> Activations:
         return view(self._classifier, rows.bring(self._passes, "class mix"), with_features=self._features)
 
-    def fit_ratio(self, ratio: Any, at: Indices, weight: Floats | None, traffic_weight: Floats | None) -> Any:
+    def fit_ratio(self, ratio: Any, rows: Labeled, unlabeled: Unlabeled) -> Any:
         """Fit a ratio on all rows where they are, or on a sample here."""
         assert self._traffic is not None
-        sides, weights = (self._rows.pick(at), self._traffic), (weight, traffic_weight)
+        sides, weights = (self._rows.pick(rows.at), self._traffic), (rows.weight, unlabeled.weight)
         if not is_linear(ratio):
             assert self._sample_rows is not None
             parts, weights = sampled(sides, self._sample_rows, self._rng, self._passes, weights)
