@@ -32,6 +32,7 @@ from poscod.model._scorer import (
     unchecked,
     view,
 )
+from poscod.model._trained_on import trained_on
 from poscod.ratio import Ratio, cross_fit
 from poscod.selector import Calibration
 
@@ -79,6 +80,7 @@ def fit_folds(
             "{y} has a single row of every class, {got} in all: no row is left to check what was learned from the others; add rows.",
             got=len(informed),
         )
+    suspect = trained_on(template, classifier, own, known, rest.codes, seen)
     temperature = temperature_of(known.logits[informed], rest.codes[informed])
     folds = plan.fold, plan.traffic
     mix = find_mix(class_mix, rest, lambda: Seen(known, rest, seen, traffic_weight, folds), temperature, classes)
@@ -124,6 +126,7 @@ def fit_folds(
         0.0 if fitted is None else float(fitted.ood_prior_),
         held_out=fresh is not None,
         mix=mix,
+        trained_on=suspect,
     )
 
 

@@ -48,6 +48,8 @@ class Calibration:
     mix : ClassMix or None, default=None
         Class mix of the labeled rows and of the traffic; logits are those of the traffic's mix, the one that is served. None stands for that of the
         labeled rows, in models of earlier versions.
+    trained_on : bool, default=False
+        Whether the labeled rows look like rows that a given classifier was trained on: nothing is promised then.
     """
 
     classes: NDArray[Any]
@@ -60,6 +62,7 @@ class Calibration:
     ood_prior: float
     held_out: bool = True
     mix: ClassMix | None = None
+    trained_on: bool = False
 
     @property
     def row_weight(self) -> Floats | None:

@@ -41,6 +41,8 @@ _LOG10_SLOPES = (-12.0, 12.0)
 TPR_OVER: dict[str, str] = {"all": "all ID inputs together", "classes": "the ID inputs of every class"}
 """What a required TPR is asked of."""
 
+TRAINED_ON = "the labeled rows look like rows the classifier was trained on"
+
 
 def solve(
     problem: Problem,
@@ -98,14 +100,14 @@ def solve(
         line = _risk_bound(problem.replace(delta=problem.delta / rules), task)
         mix = "labeled" if changed else None
         bound = Promise("selective_risk", problem.risk_max, 1.0 - problem.delta, rules, chosen_later, mix=mix)
-        return Rule(problem, line.slope, line.threshold, bound, len(calibration))
+        return _rule(problem, line, bound, calibration)
     line = SOLVERS[type(problem)](problem, task)
     promise = None
     if problem.tpr_min is not None:
         confidence = None if delta is None else 1.0 - delta
         mix = None if not changed or tpr_over == "classes" else "traffic" if delta is None else "labeled"
         promise = Promise("tpr", problem.tpr_min, confidence, rules, chosen_later, tpr_over, mix)
-    return Rule(problem, line.slope, line.threshold, promise, len(calibration))
+    return _rule(problem, line, promise, calibration)
 
 
 class Line(NamedTuple):
@@ -113,6 +115,12 @@ class Line(NamedTuple):
 
     slope: float
     threshold: float
+
+
+def _rule(problem: Problem, line: Line, promise: Promise | None, calibration: Calibration) -> Rule:
+    """Return a rule; from rows that the classifier was trained on nothing is promised."""
+    void = TRAINED_ON if calibration.trained_on else ""
+    return Rule(problem, line.slope, line.threshold, None if void else promise, len(calibration), void)
 
 
 @dataclass(frozen=True)
