@@ -64,7 +64,14 @@ CLASSIFIERS: dict[str, Callable[[int], Any]] = {
     "naive Bayes": lambda s: GaussianNB(),
 }
 # How the rows are given: to a frozen classifier, as its outputs beside the columns, or its outputs alone. A network's features are its last layer.
-KINDS = [*CLASSIFIERS, "forest, outputs", "boosting, outputs", "forest, probabilities", "network, outputs", "logistic, outputs"]
+KINDS = [
+    *CLASSIFIERS,
+    "forest, outputs",
+    "boosting, outputs",
+    "forest, probabilities",
+    "network, outputs",
+    "logistic, outputs",
+]
 
 
 def clouds(seed: int, n: int, d: int = 10, k: int = 7, spread: float = 1.2) -> Rows:
@@ -108,7 +115,10 @@ SETS: dict[str, Callable[[Path], tuple[Callable[[int, int], Rows], int]]] = {
     "wide": lambda data: (lambda seed, n: clouds(seed, n, 100, 4, 0.25), 3),
     "table": lambda data: (lambda seed, n: table_rows(seed, n), 2),
     "noisy": lambda data: (fixed(*noisy()), 5),
-    "rings": lambda data: (fixed(*make_gaussian_quantiles(n_samples=12000, n_features=6, n_classes=4, random_state=0)), 3),
+    "rings": lambda data: (
+        fixed(*make_gaussian_quantiles(n_samples=12000, n_features=6, n_classes=4, random_state=0)),
+        3,
+    ),
     "clinc": lambda data: (fixed(*clinc(data)), 20),
     "cifar": lambda data: (fixed(*cifar(data)), 8),
 }
@@ -173,19 +183,28 @@ def measure(draw: Any, known: int, kind: str, seed: int) -> list[dict[str, Any]]
     both, ends = [], (rows(parts["traffic"]), rows(parts["fresh"][0]))
     for which in ("trained on", "held out"):
         X, y = parts[which]
-        both.append({"rows": which, "traffic": parts["words"], **look(template, rows(X), y, *ends, which == "held out")})
+        both.append(
+            {"rows": which, "traffic": parts["words"], **look(template, rows(X), y, *ends, which == "held out")}
+        )
     return both
 
 
 def network(data: Path, seed: int) -> list[dict[str, Any]]:
     """Give a real network its own training rows, or test rows."""
     folder, rng = data / "cifar10_resnet56", np.random.default_rng(seed)
-    files = {name: np.load(folder / f"{name}.npz") for name in ("cifar10_train_20k", "cifar10_test", "cifar100_test", "svhn_test")}
+    files = {
+        name: np.load(folder / f"{name}.npz")
+        for name in ("cifar10_train_20k", "cifar10_test", "cifar100_test", "svhn_test")
+    }
     pi, kind, _ = TRAFFICS[seed % len(TRAFFICS)]
 
     def some(name: str, at: Any, labels: bool = False) -> Activations:
         part = files[name]
-        return Activations(part["features"][at].astype(np.float64), part["logits"][at].astype(np.float64), part["labels"][at] if labels else None)
+        return Activations(
+            part["features"][at].astype(np.float64),
+            part["logits"][at].astype(np.float64),
+            part["labels"][at] if labels else None,
+        )
 
     order, n = rng.permutation(10000), 2 * TRAFFIC
     ood = some("cifar100_test" if kind == "near" else "svhn_test", rng.permutation(5000)[: round(n * pi / (1.0 - pi))])
@@ -211,16 +230,24 @@ def show(rows: list[dict[str, str]]) -> None:
     total: dict[tuple[str, str], list[int]] = defaultdict(list)
     order = [*DEVELOPMENT, *REPORT]
     for name, kind in sorted(groups, key=lambda g: (order.index(g[0]), KINDS.index(g[1]) if g[1] in KINDS else 99)):
-        own, held = ([row for row in groups[name, kind] if row["rows"] == which] for which in ("trained on", "held out"))
+        own, held = (
+            [row for row in groups[name, kind] if row["rows"] == which] for which in ("trained on", "held out")
+        )
         missed = [int(row["warned"]) for row in own if float(row["tpr"]) < TPR_MIN - MISS]
         false = [int(row["warned"]) for row in held]
         traces = ", ".join(sorted({row["trace"] for row in own} - {""}))
         tpr = float(np.mean([float(row["tpr"]) for row in own]))
-        lines.append([name, kind, f"{tpr:.3f}", f"{sum(missed)} of {len(missed)}", f"{sum(false)} of {len(false)}", traces])
+        lines.append(
+            [name, kind, f"{tpr:.3f}", f"{sum(missed)} of {len(missed)}", f"{sum(false)} of {len(false)}", traces]
+        )
         group = "development" if name in DEVELOPMENT else "report"
         total[group, "network, outputs" if kind == "network, outputs" else "others"] += missed
         total[group, "held out"] += false
-    print_table("Rows the classifier was trained on", ["set", "kind", "TPR trained on", "missed: warned", "held out: warned", "traces"], lines)
+    print_table(
+        "Rows the classifier was trained on",
+        ["set", "kind", "TPR trained on", "missed: warned", "held out: warned", "traces"],
+        lines,
+    )
     print()
     for (group, what), found in sorted(total.items()):
         share = float(np.mean(found)) if found else float("nan")
@@ -238,7 +265,9 @@ def main(quick: bool | None = None) -> None:
     parser.add_argument("--sets", nargs="+", choices=[*SETS, "resnet"], default=[*SETS, "resnet"])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--fits", type=int, default=10)
-    parser.add_argument("--minutes", type=float, default=np.inf, help="stop after so many minutes; run again to continue")
+    parser.add_argument(
+        "--minutes", type=float, default=np.inf, help="stop after so many minutes; run again to continue"
+    )
     options = parser.parse_args([] if quick is not None else None)
     if options.quick or quick:
         options.sets, options.kinds, options.fits = ["clouds"], ["forest", "logistic", "forest, outputs"], 1

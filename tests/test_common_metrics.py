@@ -89,7 +89,7 @@ def test_weights_are_repetitions(name, params, sample):
         np.repeat(score_ood, w_ood.astype(int)),
     )
     area = call(name, repeated, **params)
-    if params.get("area") == "trapezoid" or params.get("envelope") is False and name == "ausrt":
+    if params.get("area") == "trapezoid" or (params.get("envelope") is False and name == "ausrt"):
         # The strip before the first row is left out, and a row of weight 3 is one row where three copies are three.
         area -= left_out(*sample, **params) - left_out(*repeated, **params)
     assert call(name, sample, **params) == pytest.approx(area, abs=1e-12)

@@ -30,11 +30,12 @@ from poscod.ratio._ratio import SeenByClassifierWarning
 
 # Rows that are looked at: more cost time and tell little more. With fewer than the least nothing is said.
 MOST, LEAST = 1000, 40
-DIRECTIONS, FLIPS, BALANCE_LEVEL = 20, 400, 0.005
-# Columns with no more values than this (categories, counts) have no middle: one of the two ends is taken.
-NEIGHBOURS, FEW_VALUES, BETWEEN_LIMIT = 3, 12, 4.5
-# Up to half of the traffic may be OOD before the hard rows say anything.
-FOLDS, HARD_SHARES, SURE, RIDGE, OOD_MOST, HARD_LEVEL = 5, (0.1, 0.2), 0.25, 0.3, 0.5, 0.01
+DIRECTIONS, FLIPS, BALANCE_LEVEL = 20, 400, 0.01
+# Columns with no more values than this (categories, counts) have no middle: one of the two ends is taken. What is put together so may be rare by itself, which makes a
+# peak of rows that nobody has seen, too: the limit, in standard errors, is wider where all columns are such.
+NEIGHBOURS, FEW_VALUES, BETWEEN_LIMITS = 3, 12, (3.5, 5.0)
+# Up to this share of the traffic may be OOD, and of none of it the classifier be sure, before the hard rows say anything.
+FOLDS, HARD_SHARES, SURE, RIDGE, OOD_MOST, HARD_LEVEL = 5, (0.1, 0.2), 0.25, 0.3, 0.4, 0.02
 
 Ask = Callable[[Floats], NDArray[Any]]
 WHAT_TO_DO = "give rows that were held out of its training, or the classifier unfitted, so that it is cross-fitted."
@@ -74,9 +75,7 @@ def training_trace(
     other = None if traffic is None else np.sort(rng.permutation(len(traffic))[: 2 * MOST])
     sides = Sides(_finite(known, own), _posterior(known, own), codes[own], None, None)
     if traffic is not None and other is not None and len(other):
-        sides = sides._replace(
-            traffic=_finite(traffic, other), traffic_probability=_posterior(traffic, other)
-        )
+        sides = sides._replace(traffic=_finite(traffic, other), traffic_probability=_posterior(traffic, other))
     found = _balance(sides, rng)
     if found is None and ask is not None and sides.features is not None:
         found = _between(sides, ask, rng)
@@ -120,7 +119,7 @@ def _balance(sides: Sides, rng: np.random.Generator) -> Trace | None:
     flipped = np.array([imbalance((psi * signs[:, None]).T @ error) for signs in rng.choice([-1.0, 1.0], (FLIPS, n))])
     if (1 + np.sum(flipped <= own)) / (FLIPS + 1) > BALANCE_LEVEL:
         return None
-    text = "over {rows} rows its errors cancel so evenly (imbalance {imbalance:.2f}) as those of fresh rows do not (about {fresh:.2f})"
+    text = "over {rows} rows its errors cancel more evenly than those of fresh rows do (imbalance {imbalance:.2f} instead of about {fresh:.2f})"
     return Trace("balance", text, {"rows": n, "imbalance": own, "fresh": float(flipped.mean())})
 
 
@@ -163,7 +162,7 @@ def _between(sides: Sides, ask: Ask, rng: np.random.Generator) -> Trace | None:
     drop = at_rows - between
     # The pairs of a row are not independent.
     error = float(np.sqrt(np.sum(np.bincount(a, drop - drop.mean()) ** 2))) / len(drop)
-    if not drop.mean() > BETWEEN_LIMIT * error:
+    if not drop.mean() > np.interp(few.mean(), (0.0, 1.0), BETWEEN_LIMITS) * error:
         return None
     text = "it gives their class a probability of {at:.3f} at {rows} rows and of {between:.3f} half-way between two of them, where fresh rows show no such peak"
     return Trace("between", text, {"rows": len(codes), "at": float(at_rows.mean()), "between": float(between.mean())})
@@ -193,9 +192,9 @@ def _hard_rows(sides: Sides, rng: np.random.Generator) -> Trace | None:
         if binom.cdf(np.floor(like), count + int(like), expected / (expected + n)) < HARD_LEVEL / len(shares):
             text = (
                 "it is {level:.3f} sure or more of {count} rows in {rows} that are hard to tell without having seen them, and of {like:.0f} in {traffic} rows of the "
-                "traffic, fewer than if half of the traffic were OOD"
+                "traffic, fewer than if {most:.0%} of the traffic were OOD"
             )
-            facts = {"level": level, "count": count, "rows": n, "like": like, "traffic": m}
+            facts = {"level": level, "count": count, "rows": n, "like": like, "traffic": m, "most": OOD_MOST}
             return Trace("hard_rows", text, facts)
     return None
 
@@ -203,7 +202,8 @@ def _hard_rows(sides: Sides, rng: np.random.Generator) -> Trace | None:
 def _margins(sides: Sides, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Return by how much a learner that has not seen a row prefers the classifier's answer there: ridge regression on a Gaussian kernel, in folds."""
     x, t = sides.features, sides.traffic
-    assert x is not None and t is not None and sides.traffic_probability is not None
+    assert x is not None and t is not None
+    assert sides.traffic_probability is not None
     centre, spread = x.mean(axis=0), np.where(x.std(axis=0) > 0.0, x.std(axis=0), 1.0)
     x, t = (np.clip((rows - centre) / spread, -6.0, 6.0) for rows in (x, t))
     distance = cdist(x, x, "sqeuclidean")
