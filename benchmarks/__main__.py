@@ -13,6 +13,7 @@ NAMES = [
     "ratio_quality",
     "small_data",
     "null_gate",
+    "trained_on",
     "inlying",
     "class_mix",
     "kinds",

@@ -88,7 +88,21 @@ def test_weights_are_repetitions(name, params, sample):
         np.repeat(loss_id, w_id.astype(int)),
         np.repeat(score_ood, w_ood.astype(int)),
     )
-    assert call(name, sample, **params) == pytest.approx(call(name, repeated, **params), abs=1e-12)
+    area = call(name, repeated, **params)
+    if params.get("area") == "trapezoid" or (params.get("envelope") is False and name == "ausrt"):
+        # The strip before the first row is left out, and a row of weight 3 is one row where three copies are three.
+        area -= left_out(*sample, **params) - left_out(*repeated, **params)
+    assert call(name, sample, **params) == pytest.approx(area, abs=1e-12)
+
+
+def left_out(score_id, loss_id, score_ood, w_id=None, w_ood=None, *, area=None, alpha=0.0, envelope=False):
+    """Area of the strip before the first ID row, by definition."""
+    w_id, w_ood = (np.ones(len(s)) if w is None else w for s, w in ((score_id, w_id), (score_ood, w_ood)))
+    first = score_id[w_id > 0].min()
+    own = (score_id == first) & (w_id > 0)
+    rate = w_ood[score_ood < first].sum() / w_ood.sum() + w_ood[score_ood == first].sum() / w_ood.sum() / 2
+    risk = (1 - alpha) * np.average(loss_id[own], weights=w_id[own]) + alpha * rate
+    return w_id[own].mean() / w_id.sum() * risk
 
 
 @pytest.mark.parametrize(("name", "params"), CASES)

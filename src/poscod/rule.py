@@ -128,6 +128,8 @@ class Rule:
         What the threshold promises; None where it was set for a cost, a budget or a share of the traffic.
     rows : int, default=0
         Calibration rows that the threshold was set on.
+    void : str, default=""
+        Why nothing is promised, where something was asked for.
 
     Examples
     --------
@@ -145,6 +147,7 @@ class Rule:
     threshold: float
     promise: Promise | None = None
     rows: int = 0
+    void: str = ""
 
     def score(self, scored: Any) -> Floats:
         """Return the rejection score of each input.
@@ -219,7 +222,8 @@ class Rule:
     def _promised(self) -> str:
         promise = self.promise
         if promise is None:
-            nothing = "othing is promised about the share of ID inputs accepted."
+            why = f": {self.void}" if self.void else ""
+            nothing = f"othing is promised about the share of ID inputs accepted{why}."
             share = getattr(self.problem, "share", None)
             return (
                 f"N{nothing}"

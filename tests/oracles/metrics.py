@@ -46,8 +46,18 @@ def aurc(score_id, loss_id, weight_id=None, area="step"):
             total += (tpr - before) * risk
         elif last is not None:
             total += (tpr - before) * (risk + last) / 2
+        else:
+            total += (tpr - first_strip(score_id, weight_id)) * risk
         before, last = tpr, risk
     return total
+
+
+def first_strip(score_id, weight_id=None):
+    """Share of one of the ID rows that have the smallest score of any that counts."""
+    w = _weights(score_id, weight_id)
+    counted = np.asarray(score_id)[w > 0]
+    own = w[w > 0][counted == counted.min()]
+    return own.mean() / w.sum()
 
 
 def augrc(score_id, loss_id, weight_id=None):
@@ -77,6 +87,10 @@ def ausrt(score_id, loss_id, score_ood, alpha, envelope=True, weight_id=None, we
             total += (tpr - before) * min(risks[i:])
         elif i > 0:
             total += (tpr - before) * (risks[i] + risks[i - 1]) / 2
+        else:
+            tied = np.asarray(score_ood) == table[0][0]
+            half = alpha * _weights(score_ood, weight_ood)[tied].sum() / _weights(score_ood, weight_ood).sum() / 2
+            total += (tpr - first_strip(score_id, weight_id)) * (risks[0] - half)
         before = tpr
     return total
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -86,13 +88,34 @@ def test_ausrt_integrates_scod_risk(sample, alpha):
 
 @given(sample=samples(), alpha=st.sampled_from([0.1, 0.37, 0.9]))
 def test_raw_ausrt_is_a_mix_of_aurc_and_auroc(sample, alpha):
-    """Without ties, up to the strip before the first point, which the raw area leaves out."""
+    """Up to the FPR in the strip before the first ID row, which the raw area leaves out; with ties, too."""
     score_id, loss, score_ood = sample
-    assume(len(np.unique(np.concatenate([score_id, score_ood]))) == len(score_id) + len(score_ood))
     first = score_id.min()
-    strip = np.mean(score_ood < first) / len(score_id)
+    strip = (np.mean(score_ood < first) + np.mean(score_ood == first) / 2) / len(score_id)
     expected = (1 - alpha) * aurc(score_id, loss, area="trapezoid") + alpha * (1 - auroc(score_id, score_ood) - strip)
     assert ausrt(*sample, alpha=alpha, envelope=False) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("tied", [1, 2, 3, 5])
+def test_rows_tied_with_the_first_count_as_in_any_order(tied):
+    """The mean over all orders of the first group, each without ties."""
+    loss = np.array([1.0, 0.0, 0.0, 1.0, 3.0, 0.0, 1.0])
+    score = np.r_[np.full(tied, 0.5), np.arange(1.0, 1.0 + len(loss) - tied)]
+    rest = list(range(tied, len(loss)))
+    orders = [loss[[*first, *rest]] for first in itertools.permutations(range(tied))]
+    mean = np.mean([aurc(np.arange(len(loss)), order, area="trapezoid") for order in orders])
+    assert aurc(score, loss, area="trapezoid") == pytest.approx(mean, abs=1e-12)
+
+
+def test_one_row_is_left_out_and_not_its_group(rng):
+    """Scores of ten trees: a third of all rows share the smallest one, and the area without them was a sixth too small."""
+    votes = rng.binomial(10, 0.9, 3000)
+    score, loss = 1 - votes / 10, (rng.random(3000) < 0.3 * (1 - votes / 10) + 0.03).astype(float)
+    step, raw = aurc(score, loss), aurc(score, loss, area="trapezoid")
+    first = score == score.min()
+    assert first.mean() > 0.3
+    assert raw > step - 0.5 * first.mean() * loss[first].mean()
+    assert ausrt(score, loss, rng.integers(0, 11, 500) / 10, alpha=0.0, envelope=False) == pytest.approx(raw, abs=1e-12)
 
 
 def test_scikit_learn_agrees_on_weighted_ties(rng):

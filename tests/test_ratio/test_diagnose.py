@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from poscod import Activations
@@ -134,13 +135,40 @@ def test_equal_weights_change_nothing(rng):
 
 
 def test_rows_seen_by_the_classifier_are_found(rng):
-    """Training rows: no errors at all, where the traffic is full of doubt."""
-    traffic = with_ood(rng, network(rng, 1500, EVEN, noise=1.5))
-    trained = network(rng, 1500, EVEN, noise=0.3)
-    est = CorrectedSigmoid(ood_prior=0.2).fit(network(rng, 1500, EVEN, noise=1.5), traffic)
-    with pytest.warns(SeenByClassifierWarning, match="held-out rows"):
-        found = diagnose(est, trained, traffic)
+    """A forest is sure of hard rows that it has learned by heart, and of no hard row of the traffic; of rows held out it is not."""
+
+    def rows(n):
+        y = rng.integers(0, 3, n)
+        return np.eye(3)[y] @ np.full((3, 5), [1.2, -0.5, 0.0, 0.8, 0.3]) * y[:, None] + rng.normal(size=(n, 5)), y
+
+    train, held, log = rows(400), rows(400), rows(500)[0]
+    log[:100] += 6.0
+    forest = RandomForestClassifier(60, random_state=0).fit(*train)
+
+    def seen(X, y=None):
+        return Activations(X, np.log(forest.predict_proba(X).clip(1e-6)), y)
+
+    est = CorrectedSigmoid("paper", l2=1e-3).fit(seen(*held), seen(log))
+    with pytest.warns(
+        SeenByClassifierWarning, match="X_id looks like rows the classifier was trained on, because it is .* sure"
+    ) as caught:
+        found = diagnose(est, seen(*train), seen(log))
     assert "seen_by_classifier" in found["findings"]
+    assert caught[0].message.facts["trace"] == "hard_rows"
+    assert caught[0].message.facts["like"] < 0.25 * caught[0].message.facts["count"]
+    assert "seen_by_classifier" not in diagnose(est, seen(*held), seen(log))["findings"]
+
+
+@pytest.mark.parametrize("strength", [0.01, 0.3, 3.0])
+def test_confidence_alone_is_no_trace(rng, strength):
+    """Held-out rows of under- and over-confident classifiers."""
+
+    def rows(n):
+        made = network(rng, n, EVEN, noise=1.2)
+        return Activations(made.features, strength * np.asarray(made.logits), made.labels)
+
+    est = CorrectedSigmoid("paper", l2=1e-3).fit(rows(600), with_ood(rng, rows(600)))
+    assert "seen_by_classifier" not in diagnose(est, rows(600), with_ood(rng, rows(600)))["findings"]
 
 
 def test_honest_network_rows_raise_nothing(rng):

@@ -36,6 +36,8 @@ class Counts(NamedTuple):
         Weight of all ID and OOD rows; 0 when there are none.
     rounding : float
         Relative error of the sums of weights; see `required`.
+    first_row : float
+        Mean weight of the ID rows at the first threshold that accepts any; 1 where there are no weights.
     """
 
     threshold: Floats
@@ -45,6 +47,7 @@ class Counts(NamedTuple):
     total_id: float
     total_ood: float
     rounding: float
+    first_row: float = 1.0
 
     @property
     def tpr(self) -> Floats:
@@ -103,7 +106,12 @@ class Ranking(NamedTuple):
         total_id = float(n_id[-1]) if len(n_id) else 0.0
         total_ood = float(n_ood[-1]) if len(n_ood) else 0.0
         rounding = rounding_of(weight_id, weight_ood)
-        return Counts(self.threshold, n_id, n_ood, lost, total_id, total_ood, rounding)
+        first_row = 1.0
+        if weight_id is not None and total_id > 0.0:
+            first = int(np.argmax(n_id > 0.0))
+            rows = self.order_id[: self.rank_id[first]]  # those before the first threshold that counts weigh nothing
+            first_row = float(n_id[first]) / np.count_nonzero(weight_id[rows])
+        return Counts(self.threshold, n_id, n_ood, lost, total_id, total_ood, rounding, first_row)
 
 
 def rank(

@@ -92,10 +92,12 @@ def aurc(score_id: Any, loss_id: Any, *, area: str = "step", weight_id: Any = No
         Loss of the classifier on the ID rows.
     area : {"step", "trapezoid"}, default="step"
         "step" is the mean of the selective risk over k = 1, ..., m accepted rows, where a group of tied rows counts
-        with the risk at its end. "trapezoid" joins the reachable points by lines and starts at the first of them, so
-        that a strip of width 1/m is missing; the reference implementation and fd-shifts do this.
+        with the risk at its end. "trapezoid" joins the reachable points by lines and starts at the first row, so that a strip
+        of width 1/m is missing; the reference implementation and fd-shifts do this. Rows tied with the first one are there: in
+        whatever order they come, their risk is that of the group on average.
     weight_id : array-like of shape (m,), default=None
-        Sample weights.
+        Sample weights. The missing strip is as wide as a row of the first group is heavy, so that a row of weight 2 and two tied rows
+        have the same area by "step" only.
 
     Returns
     -------
@@ -106,6 +108,8 @@ def aurc(score_id: Any, loss_id: Any, *, area: str = "step", weight_id: Any = No
     >>> aurc([0.1, 0.2, 0.3, 0.4], [1, 1, 1, 1])
     1.0
     >>> aurc([0.1, 0.2, 0.3, 0.4], [1, 1, 1, 1], area="trapezoid")
+    0.75
+    >>> aurc([0.1, 0.1, 0.1, 0.4], [1, 1, 1, 1], area="trapezoid")
     0.75
     """
     return aurc_of(count(score_id, loss_id, weight_id=weight_id), area=area)
@@ -171,7 +175,7 @@ def ausrt(
     envelope : bool, default=True
         True is the definition of [1]_: R(t) is the minimum over thresholds with TPR >= t, and the area is the integral
         of that step function over t in (0, 1]. False is what the single-score tables of [1]_ contain: the raw curve
-        over all thresholds, joined by lines, from the first threshold that accepts an ID row.
+        over all thresholds, joined by lines, from the first ID row on; rows tied with it count as in `aurc` and `auroc`.
     weight_id, weight_ood : array-like of shape (m,) and (n,), default=None
         Sample weights.
 
@@ -181,8 +185,8 @@ def ausrt(
 
     Notes
     -----
-    With ``envelope=False`` and without ties between ID and OOD rows the area is
-    ``(1 - alpha) AURC + alpha (1 - AUROC)``, AURC by trapezoid, up to the strip of width 1/m before the first point.
+    With ``envelope=False`` the area is ``(1 - alpha) AURC + alpha (1 - AUROC)``, AURC by trapezoid, up to alpha times the FPR in the
+    strip of width 1/m before the first ID row; with ties, too.
 
     References
     ----------
@@ -256,7 +260,7 @@ def aurc_of(counts: Counts, *, area: str = "step") -> float:
     integrate = check_choice(area, "area", _AREAS)
     if not is_defined(counts, "aurc", ood=False):
         return float("nan")
-    return integrate(counts.n_id, counts.selective_risk) / counts.total_id
+    return integrate(counts, counts.selective_risk) / counts.total_id
 
 
 def augrc_of(counts: Counts) -> float:
@@ -275,7 +279,7 @@ def ausrt_of(counts: Counts, *, alpha: float = 0.5, envelope: bool = True) -> fl
     if envelope:
         np.minimum.accumulate(risk[::-1], out=risk[::-1])
         return _steps(counts.n_id, risk) / counts.total_id
-    return _lines_from_first(counts.n_id, risk) / counts.total_id
+    return _lines_from_first_row(counts, risk, alpha) / counts.total_id
 
 
 def oscr_of(counts: Counts) -> float:
@@ -292,10 +296,18 @@ def _lines(x: NDArray[Any], y: NDArray[Any]) -> float:
     return float(x[0] * y[0]) / 2.0 + _trapezoids(x, y)
 
 
-def _lines_from_first(x: NDArray[Any], y: NDArray[Any]) -> float:
-    """Area under the lines through the points with x > 0; nothing before the first of them."""
-    first = int(np.argmax(x > 0))
-    return _trapezoids(x[first:], y[first:])
+def _lines_from_first_row(counts: Counts, risk: Floats, alpha: float = 0.0) -> float:
+    """Area under the lines through the points that accept an ID row, from the first row on.
+
+    Accepted in random order, the rows tied with the first one have the risk of the group at every step, and the OOD rows tied with them come in evenly.
+    """
+    first = int(np.argmax(counts.n_id > 0))
+    height = float(risk[first])
+    if alpha > 0.0:
+        before = float(counts.n_ood[first - 1]) if first else 0.0
+        height -= alpha * (float(counts.n_ood[first]) - before) / counts.total_ood / 2.0
+    tied = max(float(counts.n_id[first]) - counts.first_row, 0.0) * height
+    return tied + _trapezoids(counts.n_id[first:], risk[first:])
 
 
 def _steps(x: NDArray[Any], y: NDArray[Any]) -> float:
@@ -319,7 +331,10 @@ def _blocks(x: NDArray[Any], y: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ND
 
 
 _BLOCK = 8192
-_AREAS: dict[str, Callable[[NDArray[Any], NDArray[Any]], float]] = {"step": _steps, "trapezoid": _lines_from_first}
+_AREAS: dict[str, Callable[[Counts, Floats], float]] = {
+    "step": lambda counts, risk: _steps(counts.n_id, risk),
+    "trapezoid": _lines_from_first_row,
+}
 _POSITIVE: dict[str, Callable[[Counts], tuple[NDArray[Any], NDArray[Any]]]] = {
     "id": lambda c: (c.n_id, c.n_ood),
     # From the most OOD-like score down: what is rejected at or above each threshold.

@@ -42,11 +42,14 @@ from poscod.model._range import Guard, Range, extents, measured, numeric_columns
 from poscod.model._rows import chunks, is_numeric, marked_rows, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema, listed
 from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, unchecked, view
+from poscod.model._trained_on import trained_on
 from poscod.problem import RiskBound
 from poscod.selector import Calibration
 
 FOLDS, SHARE = 5, 0.5
 """What calibration="auto" means: so many folds, or that share where rows cannot be cross-fitted."""
+TRACE_ROWS = 2000
+"""Rows of each side that are looked at for traces of training."""
 
 
 class NoUnlabeledDataWarning(PoscodWarning):
@@ -294,6 +297,10 @@ def _by_shares(
     temperature = engine.temperature(rows.at[plan.learn], rows.codes[plan.learn])
     fitted, seen = None, Kept(np.arange(0), np.zeros((0, len(classes))), np.zeros(0))
     learn = rows.take(plan.learn)
+    suspect = False
+    if not len(plan.train):
+        sample = engine.seen(learn, unlabeled, TRACE_ROWS)
+        suspect = trained_on(template, classifier, engine.like, sample.known, sample.rows.codes, sample.traffic)
     mix = find_mix(class_mix, learn, lambda: engine.seen(learn, unlabeled, MIX_ROWS), temperature, classes)
     if ratio is not None:
         fitted = engine.fit_ratio(ratio, learn._replace(weight=in_mix(mix, learn)), unlabeled)
@@ -310,7 +317,7 @@ def _by_shares(
     carry_error(fitted, mix, kept.log_ratio, sets, seen.log_ratio)
     views = engine.compared(sets.at, seen.rows) if fitted is not None else None
     drift = None
-    if views is not None:
+    if views is not None and not suspect:
         logs, weights_ = (
             (kept.log_ratio, seen.log_ratio),
             (in_mix(mix, sets), None if unlabeled.weight is None else unlabeled.weight[seen.rows]),
@@ -328,6 +335,7 @@ def _by_shares(
         mix=mix,
         drift=drift,
         groups=sets.group,
+        trained_on=suspect,
     )
 
 

@@ -42,6 +42,7 @@ from poscod.model._scorer import (
     unchecked,
     view,
 )
+from poscod.model._trained_on import trained_on
 from poscod.ratio import Ratio, cross_fit
 from poscod.selector import Calibration
 
@@ -89,6 +90,7 @@ def fit_folds(
             "{y} has a single row of every class, {got} in all: no row is left to check what was learned from the others; add rows.",
             got=len(informed),
         )
+    suspect = trained_on(template, classifier, own, known, rest.codes, seen)
     temperature = temperature_of(known.logits[informed], rest.codes[informed])
     folds = plan.fold, plan.traffic
     mix = find_mix(class_mix, rest, lambda: Seen(known, rest, seen, unlabeled, folds), temperature, classes)
@@ -104,16 +106,17 @@ def fit_folds(
         else:
             log_ratio, log_traffic = cross_fit(fitted, *given, **weights)
         carry_error(fitted, mix, log_ratio, rest, log_traffic)
-        drift = drift_of(
-            X,
-            classifier,
-            transforms,
-            (known, seen),
-            (log_ratio, log_traffic),
-            (in_mix(mix, rest), unlabeled.weight),
-            folds,
-            fitted,
-        )
+        if not suspect:  # rows of another kind look moved, too
+            drift = drift_of(
+                X,
+                classifier,
+                transforms,
+                (known, seen),
+                (log_ratio, log_traffic),
+                (in_mix(mix, rest), unlabeled.weight),
+                folds,
+                fitted,
+            )
         if isinstance(fitted, Ratio) and seen is not None and not isinstance(template, (FrozenEstimator, NetworkHead)):
             fitted.realign(seen, _served(classifier, traffic, seen, transforms))
     guard = None
@@ -147,6 +150,7 @@ def fit_folds(
         mix=mix,
         drift=drift,
         groups=sets.group,
+        trained_on=suspect,
     )
 
 

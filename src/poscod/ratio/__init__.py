@@ -41,6 +41,7 @@ from poscod.ratio._rows import (
 )
 from poscod.ratio._standard_sigmoid import StandardSigmoid
 from poscod.ratio._strong_recipe import TILT, StrongRatio
+from poscod.ratio._training_rows import Ask, training_trace
 from poscod.ratio._trees import Trees
 
 __all__ = [

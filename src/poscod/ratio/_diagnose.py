@@ -11,18 +11,16 @@ from typing import Any, TypedDict
 
 import numpy as np
 from scipy.special import expit, logit
-from scipy.stats import binomtest, norm
+from scipy.stats import norm
 
 from poscod._validation import Floats, check_count, check_number, check_weight
+from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, warn_caller
 from poscod.metrics import binomial_interval, share_interval
 from poscod.ratio._prior import acceptance, scott
-from poscod.ratio._ratio import Ratio, SeenByClassifierWarning
-from poscod.ratio._rows import Rows, as_rows, columns_of
-from poscod.scores import one_minus_msp
-
-P_LIMIT = 1e-3
-
+from poscod.ratio._ratio import Ratio
+from poscod.ratio._rows import as_rows, columns_of
+from poscod.ratio._training_rows import training_trace
 
 FINDINGS = {
     "no_better_than_constant": "g does not tell the traffic from known inputs better than a constant would: either there is hardly anything "
@@ -104,7 +102,8 @@ def diagnose(
     Warns
     -----
     SeenByClassifierWarning
-        Labeled ID rows are predicted far better than the network's own confidence on the traffic allows.
+        Labeled ID rows show a trace of training: errors that cancel as they do where training ends, or hard rows of which the classifier is sure and
+        hardly ever so in the traffic.
 
     Examples
     --------
@@ -171,8 +170,13 @@ def diagnose(
         findings.append("prior_below_bound")
     if found["expected_ood"] < 30.0:
         findings.append("few_ood_rows")
-    if rows_id.network:
-        _check_network(rows_id, rows_u, posterior, found)
+    labels = rows_id.labels
+    if rows_id.network and labels is not None and (labels >= 0).all():
+        known, traffic = (Activations(rows.features, rows.logits) for rows in (rows_id, rows_u))
+        trace = training_trace(known, labels, traffic)
+        if trace is not None:
+            findings.append("seen_by_classifier")
+            warn_caller(trace.warning("X_id"))
     return found
 
 
@@ -265,22 +269,3 @@ def _flips(log_g: Floats, pi: float, interval: tuple[float, float]) -> float:
         other = float(np.clip(other, 1e-6, 1.0 - 1e-6))
         sides.append(log_g + np.log(pi) - np.log1p(-other) > 0.0)
     return float(np.mean(sides[0] != sides[1]))
-
-
-def _check_network(rows_id: Rows, rows_u: Rows, posterior: Floats, found: Diagnosis) -> None:
-    """Look for training rows among the ID rows."""
-    logits_id, logits_u = np.asarray(rows_id.logits), np.asarray(rows_u.logits)
-    if rows_id.labels is not None and (rows_id.labels >= 0).all():
-        n, wrong = len(rows_id), int(np.sum(logits_id.argmax(axis=1) != rows_id.labels))
-        expected = float(np.average(one_minus_msp(logits_u), weights=np.maximum(1.0 - posterior, 1e-12)))
-        if wrong < 0.25 * expected * n and binomtest(wrong, n, min(expected, 1.0)).pvalue < P_LIMIT:
-            found["findings"].append("seen_by_classifier")
-            warn_caller(
-                SeenByClassifierWarning(
-                    "{X_id} has {errors} errors in {rows} rows where the traffic suggests {expected:.0f}: these look like rows the "
-                    "classifier was trained on; use held-out rows.",
-                    errors=wrong,
-                    rows=n,
-                    expected=expected * n,
-                )
-            )

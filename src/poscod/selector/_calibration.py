@@ -53,6 +53,8 @@ class Calibration:
         What is known of inputs that have moved; None where nothing shows that any did.
     groups : ndarray of shape (m,) or None, default=None
         Group of each ID row; None where every row is one of its own.
+    trained_on : bool, default=False
+        Whether the labeled rows look like rows that a given classifier was trained on: nothing is promised then.
     """
 
     classes: NDArray[Any]
@@ -67,6 +69,7 @@ class Calibration:
     mix: ClassMix | None = None
     drift: Drift | None = None
     groups: NDArray[np.uint64] | None = None
+    trained_on: bool = False
 
     @property
     def own_weight(self) -> Floats | None:

@@ -41,6 +41,8 @@ _LOG10_SLOPES = (-12.0, 12.0)
 TPR_OVER: dict[str, str] = {"all": "all ID inputs together", "classes": "the ID inputs of every class"}
 """What a required TPR is asked of."""
 
+TRAINED_ON = "the labeled rows look like rows the classifier was trained on"
+
 
 def solve(
     problem: Problem,
@@ -118,13 +120,13 @@ def solve(
             moved=moved,
             groups=groups,
         )
-        return Rule(problem, line.slope, line.threshold, bound, n)
+        return _rule(problem, line, bound, calibration, n)
     promise = None
     if problem.tpr_min is not None:
         confidence = None if delta is None else 1.0 - delta
         mix = None if not changed or tpr_over == "classes" else "traffic" if delta is None else "labeled"
         promise = Promise("tpr", problem.tpr_min, confidence, rules, chosen_later, tpr_over, mix, moved, groups)
-    return Rule(problem, line.slope, line.threshold, promise, n)
+    return _rule(problem, line, promise, calibration, n)
 
 
 class Line(NamedTuple):
@@ -132,6 +134,12 @@ class Line(NamedTuple):
 
     slope: float
     threshold: float
+
+
+def _rule(problem: Problem, line: Line, promise: Promise | None, calibration: Calibration, rows: int) -> Rule:
+    """Return a rule; from rows that the classifier was trained on nothing is promised."""
+    void = TRAINED_ON if calibration.trained_on else ""
+    return Rule(problem, line.slope, line.threshold, None if void else promise, rows, void)
 
 
 @dataclass(frozen=True)

@@ -434,7 +434,7 @@ def unlabeled_ausrt(
     ``AuSRT = (1 - alpha) AURC + alpha (1/2 - (AUROC_U - 1/2) / pi)``, where AURC is the area of the selective risk by
     trapezoid and AUROC_U that of unlabeled against ID rows: ``AUROC_U - 1/2 = pi (AUROC - 1/2)``, because ID rows among the
     unlabeled tie with ID rows on average. This is the area of the **raw** curve, ``ausrt(..., envelope=False)``, up to a
-    strip of width 1/m; the envelope takes minima of noisy estimates and has no unbiased label-free form. ``1 - AUROC`` is
+    strip of width 1/m, one row however many are tied with it; the envelope takes minima of noisy estimates and has no unbiased label-free form. ``1 - AUROC`` is
     clipped to [0, 1].
 
     The interval is the percentile bootstrap over ID and unlabeled rows. Given pi with its uncertainty, pi is drawn
