@@ -138,8 +138,9 @@ def _npy(body: bytes, schema: Schema, max_rows: int) -> Batch:
 
 def _arrow(body: bytes, schema: Schema, max_rows: int) -> Batch:
     # One column per number of a row, or features and logits as lists; and the ids.
-    most = None if schema.kind == "any" else 1 + max(2, schema.n_features + schema.n_logits)
-    columns = read_stream(body, max_rows, most)
+    width = schema.n_features + schema.n_logits
+    most, widest = (None, None) if schema.kind == "any" else (1 + max(2, width), width)
+    columns = read_stream(body, max_rows, most, widest, texts=schema.kind in ("frame", "any"))
     ids = _ids(columns.pop("id").tolist()) if "id" in columns and "id" not in schema.names else None
     if not columns:
         raise Refusal(422, "The Arrow stream must hold at least one column.")
