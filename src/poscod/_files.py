@@ -4,7 +4,7 @@
 Convention: a draft beside the target is written, flushed to the disk and renamed over the target; whatever goes wrong before
 that leaves the old file as it was and no draft behind. Where the system can, a draft has no name until it is complete: not even a
 process that is killed leaves one. A symbolic link stays one: what it points to is replaced. A device or a pipe is
-no file: it is neither replaced nor read, because it may never end.
+no file: it is neither replaced nor read, because it may never end. Archives are read only where they cannot grow.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -89,6 +90,16 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def growth(archive: zipfile.ZipFile, size: int) -> str:
+    """Say why an archive may become larger than its file of `size` bytes when it is read; empty where it cannot."""
+    packed = next((info.filename for info in archive.infolist() if info.compress_type != zipfile.ZIP_STORED), None)
+    if packed is not None:
+        return f"holds '{packed[:100]}' compressed"
+    # Members may lie over each other.
+    total = sum(info.file_size for info in archive.infolist())
+    return f"declares {total} bytes of members in {size} bytes of file" if total > size else ""
 
 
 def _open_draft(draft: Path) -> BinaryIO:

@@ -42,7 +42,7 @@ class LoadedModel:
 
 
 def load_model(path: Path, trusted: tuple[str, ...] = ()) -> LoadedModel:
-    """Read a model file, try it on one row and describe it."""
+    """Read a model file and describe it; `POSCOD.load` tries it on a row, so that a file that cannot decide never replaces one that can."""
     with open_source(path) as source:
         # Once: hash and model come from the same file. As long as it was when it was opened: one that grows has no end.
         data = source.read(os.fstat(source.fileno()).st_size)
@@ -51,7 +51,6 @@ def load_model(path: Path, trusted: tuple[str, ...] = ()) -> LoadedModel:
     model = POSCOD.load(file, trusted=trusted)
     if not hasattr(model, "rule_"):
         raise InvalidInputError(f"{path} holds a model that was never fitted: fit it before it is served.")
-    _try_one_row(model, path)
     schema = model.schema_
     card = {
         "file": path.name,
@@ -92,20 +91,6 @@ def rates(model: POSCOD) -> dict[str, Any]:
         "traffic_rows": len(passed),
         "traffic_accepted": float(passed.mean()) if len(passed) else None,
     }
-
-
-def _try_one_row(model: POSCOD, path: Path) -> None:
-    """Decide on one row of zeros, so that a file that cannot decide never replaces one that can."""
-    schema = model.schema_
-    if schema.kind in ("any", "frame"):
-        return  # rows may be texts or categories, of which zero is none
-    row: Any = np.zeros((1, schema.n_features)) if schema.n_features else None
-    try:
-        if schema.kind == "network":
-            row = schema.activations(row, np.full((1, schema.n_logits), 1.0 / schema.n_logits))
-        model.decide(row)
-    except Exception as error:
-        raise InvalidInputError(f"{path} loads, but cannot decide on a row of zeros ({error}).") from error
 
 
 class ModelHolder:

@@ -1,0 +1,192 @@
+"""Tables that nobody writes by accident, interruptions at any moment, and what reaches spreadsheets and terminals."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import poscod_command
+from poscod.cli._columns import MOST_COLUMNS
+from test_cli._world import columns_of
+
+
+def table(name: str = "ood") -> dict[str, np.ndarray]:
+    return {k: v for k, v in columns_of(name).items() if v.ndim == 1}
+
+
+def write_arrow(path, columns) -> bytearray:
+    with pa.ipc.new_file(path, pa.table(columns).schema) as writer:
+        writer.write_table(pa.table(columns))
+    return bytearray(path.read_bytes())
+
+
+@pytest.mark.parametrize("lie", [2**31 - 100, -5])
+def test_an_arrow_file_whose_offsets_lie_is_a_sentence_and_no_crash(model_file, tmp_path, lie):
+    """In a process of its own: before, the process died of it."""
+    columns = table()
+    data = write_arrow(tmp_path / "lie.arrow", columns)
+    offsets = np.cumsum([0, *map(len, columns["row"])]).astype("<i4").tobytes()
+    struct.pack_into("<i", data, bytes(data).index(offsets) + 4 * 50, lie)
+    (tmp_path / "lie.arrow").write_bytes(data)
+    words = ["predict", str(model_file), "lie.arrow", "-o", "out.csv"]
+    run = subprocess.run([sys.executable, "-m", "poscod", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert run.stderr.startswith("poscod: error: lie.arrow could not be read as Arrow")
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".npz", ".npy"])
+def test_a_pipe_is_refused_and_not_waited_for(shell, model_file, tmp_path, suffix):
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    done = shell("predict", model_file, pipe, "-o", tmp_path / "out.csv")
+    assert done.code == 2
+    assert "it is a device or pipe; give the name of a file" in done.err
+    done = shell("predict", pipe, pipe, "-o", tmp_path / "out.csv")
+    assert done.code == 2
+    assert os.listdir(tmp_path) == [pipe.name]
+
+
+def test_long_rows_and_open_quotation_marks_are_explained(shell, model_file, tables, tmp_path):
+    lines = (tables / "ood.csv").read_text().splitlines()
+    lines[5] = f'"{"x" * 4_000_000}"{lines[5][lines[5].index(",") :]}'
+    (tmp_path / "long.csv").write_text("\n".join(lines))
+    done = shell("predict", model_file, tmp_path / "long.csv", "-o", tmp_path / "out.csv")
+    assert done.code == 2
+    assert "holds a row of more than 1,048,576 bytes, or a quotation mark that is never closed" in done.err
+
+
+def test_too_many_columns_are_refused_at_once(shell, model_file, tmp_path):
+    names = [f"c{i}" for i in range(MOST_COLUMNS + 1)]
+    (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
+    np.save(tmp_path / "wide.npy", np.zeros((2, MOST_COLUMNS + 1)))
+    start = time.monotonic()
+    for name in ("wide.csv", "wide.npy"):
+        done = shell("predict", model_file, tmp_path / name, "-o", tmp_path / "out.csv")
+        assert done.code == 2
+        assert "must have at most 100,000 columns, got 100,001" in done.err
+    assert time.monotonic() - start < 20.0
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz", ".arrow"])
+def test_times_with_zones_and_durations_are_kept_or_refused_in_a_sentence(shell, model_file, tmp_path, suffix):
+    columns = {k: v for k, v in table().items() if k in ("row", "größe", "width")}
+    n = len(columns["row"])
+    columns["when"] = pa.array([datetime.datetime(2024, 5, 1, 12)] * n, pa.timestamp("us", "Europe/Prague"))
+    columns["took"] = pa.array([datetime.timedelta(seconds=90)] * n, pa.duration("s"))
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    done = shell("predict", model_file, tmp_path / "a.parquet", "-o", tmp_path / f"out{suffix}")
+    assert (done.code, done.err) == (0, "")
+    for words in (["--target", "took"], ["--target", "when"], ["--target", "row", "--features", "took"]):
+        done = shell("fit", tmp_path / "a.parquet", tmp_path / f"out{suffix}", *words, "-o", tmp_path / "m.poscod")
+        assert done.code == 2
+        assert "fault of poscod" not in done.err
+    done = shell("monitor", model_file, tmp_path / "a.parquet", "--time", "took")
+    assert done.code == 2
+    assert "fault of poscod" not in done.err
+
+
+def test_two_columns_of_one_name_are_one_sentence_on_a_cluster_too(shell, model_file, tmp_path):
+    pytest.importorskip("dask.dataframe")
+    columns = table()
+    arrays = [pa.array(columns[name]) for name in ("row", "größe", "width", "width")]
+    pq.write_table(pa.Table.from_arrays(arrays, ["row", "größe", "width", "width"]), tmp_path / "twice.parquet")
+    for more in ([], ["--engine", "dask"]):
+        done = shell("predict", model_file, tmp_path / "twice.parquet", "-o", tmp_path / "out.parquet", *more)
+        assert done.code == 2
+        assert "has several columns of the name 'width'" in done.err
+
+
+# -- what others read --------------------------------------------------------------------------------------------------------
+
+
+def test_cells_and_names_that_spreadsheets_would_compute_are_texts(shell, model_file, tmp_path):
+    columns = {k: v[:7] for k, v in table().items() if k in ("größe", "width")}
+    cells = ["=1+1", "+A1", "-2+3", "@SUM(A1)", "-0012", "+4.5e3", "plain"]
+    pq.write_table(pa.table({"row": cells, **columns, "=evil": cells, "te\x1b[31mst": cells}), tmp_path / "a.parquet")
+    done = shell("predict", model_file, tmp_path / "a.parquet", "-o", tmp_path / "out.csv")
+    assert done.code == 0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        names, *rows = csv.reader(file)
+    assert names[:5] == ["row", "größe", "width", "'=evil", "te\\x1b[31mst"]
+    assert [row[0] for row in rows] == ["'=1+1", "'+A1", "'-2+3", "'@SUM(A1)", "-0012", "+4.5e3", "plain"]
+    assert float(rows[0][1]) == columns["größe"][0]  # numbers stay numbers, with their sign
+    done = shell("predict", model_file, tmp_path / "a.parquet", "-o", tmp_path / "out.parquet")
+    assert done.code == 0
+    assert pq.read_table(tmp_path / "out.parquet")["row"].to_pylist() == cells  # only spreadsheets compute
+
+
+def test_control_characters_never_reach_a_terminal(shell, model_file, tmp_path):
+    hostile = "a\x1b]0;pwned\x07\x9b31m\u202eb"
+    pq.write_table(pa.table({hostile: [1.0], "x": [2.0]}), tmp_path / "a.parquet")
+    done = shell("predict", model_file, tmp_path / "a.parquet", "-o", tmp_path / "out.csv")
+    assert done.code == 2
+    assert "a\\x1b]0;pwned\\x07\\x9b31m\\u202eb" in done.err
+    assert not set(hostile) & set("\x1b\x07\x9b\u202e") & set(done.err)
+    done = shell("predict", "no\x1b[2Jmodel", tmp_path / "a.parquet", "-o", tmp_path / "out.csv", "--json")
+    assert "\x1b" not in done.err + done.out
+    done = shell("pre\x1bdict")
+    assert "\x1b" not in done.err
+
+
+def test_json_is_the_same_document_without_control_characters(tables, shell, model_file, tmp_path):
+    target = tmp_path / "out\x9b.csv"
+    done = shell("predict", model_file, tables / "ood.csv", "-o", target, "--json")
+    assert done.code == 0
+    assert "\x9b" not in done.out
+    assert json.loads(done.out)["output"] == str(target)
+
+
+# -- interruptions -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_interruption_while_the_package_is_imported_is_a_line(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "poscod.cli", None)
+
+    class Interrupt:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == "poscod.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "poscod.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupt, *sys.meta_path])
+    assert poscod_command.main() == 130
+    assert capsys.readouterr().err == "poscod: error: interrupted; no unfinished file was left.\n"
+
+
+def test_the_command_is_the_one_that_can_be_interrupted():
+    from importlib.metadata import entry_points
+
+    [command] = entry_points(group="console_scripts", name="poscod")
+    assert command.value == "poscod_command:main"
+
+
+def test_kill_9_while_a_file_is_written_leaves_no_draft(tmp_path):
+    code = f"""
+import os, sys
+from pathlib import Path
+from poscod._files import replacing
+with replacing(Path({str(tmp_path / "a.txt")!r})) as file:
+    file.write(b"half")
+    file.flush()
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"writing\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert os.listdir(tmp_path) == []
