@@ -372,7 +372,7 @@ def test_damaged_and_contrived_pickles_are_refused(tmp_path, data, message):
 )
 def test_arrays_that_lie_about_their_size_are_refused(tmp_path, shape, raw):
     state = (1, shape, np.dtype("f8"), False, raw)
-    with pytest.raises(InvalidInputError, match="damaged shape|whose shape does not fit"):
+    with pytest.raises(InvalidInputError, match=r"damaged shape|whose shape does not fit"):
         read_bytes(tmp_path, pickle.dumps(Call(RECONSTRUCT, np.ndarray, (0,), b"b", state=state)))
 
 
@@ -484,5 +484,5 @@ def test_bytes_used_again_and_again_are_refused(tmp_path):
 
 def test_arrays_of_items_without_a_size_are_bounded(tmp_path):
     state = (1, (10**12,), np.dtype("U0"), False, b"")
-    with pytest.raises(InvalidInputError, match="much more than its size warrants|got dtype"):
+    with pytest.raises(InvalidInputError, match=r"much more than its size warrants|got dtype"):
         read_bytes(tmp_path, pickle.dumps(Call(RECONSTRUCT, np.ndarray, (0,), b"b", state=state)))
