@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import pytest
+import tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
 LINES = (ROOT / "requirements.lock").read_text().splitlines()
@@ -53,7 +54,7 @@ def test_the_lock_follows_the_constraints():
 
 def test_everything_that_is_asked_for_is_locked():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    asked = [*project["project"]["dependencies"], *sum(project["project"]["optional-dependencies"].values(), [])]
+    asked = [*project["project"]["dependencies"], *chain(*project["project"]["optional-dependencies"].values())]
     asked += [item for group in project["dependency-groups"].values() for item in group if isinstance(item, str)]
     asked += project["build-system"]["requires"]
     names = {canonical(re.match(r"[A-Za-z0-9._-]+", item)[0]) for item in asked if "python_version < " not in item}  # type: ignore[index]
