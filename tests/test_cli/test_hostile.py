@@ -6,6 +6,7 @@ import csv
 import datetime
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -190,3 +191,54 @@ with replacing(Path({str(tmp_path / "a.txt")!r})) as file:
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert os.listdir(tmp_path) == []
+
+
+EVERY = {
+    "fit": ["fit", "labeled.csv", "unlabeled.csv", "--target", "animal", "--features", "width", "-o", "new.poscod"],
+    "predict to csv": ["predict", "model.poscod", "ood.csv", "-o", "new.csv"],
+    "predict to npz": ["predict", "model.poscod", "ood.csv", "-o", "new.npz"],
+    "predict over a file": ["predict", "model.poscod", "ood.csv", "-o", "old.parquet"],
+    "at": ["at", "model.poscod", "--alpha", "0.2", "-o", "new.poscod"],
+    "evaluate": ["evaluate", "model.poscod", "--id", "test.csv", "--ood", "ood.csv", "-o", "new.json"],
+    "report": ["report", "model.poscod", "--id", "test.csv", "--ood", "ood.csv", "-o", "new.html"],
+    "monitor": ["monitor", "model.poscod", "log.csv", "--time", "when", "--state", "new.json"],
+    "export": ["export", "model.poscod", "-o", "new.onnx"],
+}
+DRIVER = """
+import json, os, resource, signal, sys
+from poscod.cli import main
+how = sys.argv[1]
+for name, words in json.loads(sys.argv[2]).items():
+    child = os.fork()
+    if not child:
+        if how == "kill":
+            os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # all is written, and nothing has a name
+        else:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+        os._exit(main([*words, "--quiet"]))
+    print(json.dumps([name, os.waitpid(child, 0)[1], sorted(os.listdir())]), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "full"])
+def test_every_command_killed_or_out_of_space_leaves_the_folder_as_it_was(tables, model_file, tmp_path, how):
+    for name in ("labeled.csv", "unlabeled.csv", "test.csv", "ood.csv"):
+        shutil.copy(tables / name, tmp_path)
+    shutil.copy(model_file, tmp_path / "model.poscod")
+    lines = (tables / "log.csv").read_text().splitlines()
+    timed = [f"{line},{'when' if i == 0 else f'2024-05-01T{i % 24:02d}:00:00'}" for i, line in enumerate(lines)]
+    (tmp_path / "log.csv").write_text("\n".join(timed) + "\n")
+    (tmp_path / "old.parquet").write_bytes(b"old")
+    before = sorted(os.listdir(tmp_path))
+    command = [sys.executable, "-W", "ignore", "-c", DRIVER, how, json.dumps(EVERY)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [name for name, *_ in found] == list(EVERY)
+    for name, status, listing in found:
+        assert listing == before, name
+        assert (os.WTERMSIG(status) if how == "kill" else os.WEXITSTATUS(status)) == (9 if how == "kill" else 2), name
+    assert (tmp_path / "old.parquet").read_bytes() == b"old"
+    sentences = [line for line in run.stderr.splitlines() if line.startswith("poscod: error")]
+    assert how == "kill" or sentences == ["poscod: error: the output could not be written: file too large."] * len(EVERY)

@@ -271,3 +271,29 @@ def test_all_parts_share_the_time_for_the_end(serve, model_file, tmp_path):
     running.stop()
     assert time.monotonic() - start < 6.0
     assert running.service.log.dropped == 1
+
+
+@pytest.mark.parametrize("jump", [10 * 365 * 86400.0, -10 * 365 * 86400.0, -3 * 3600.0], ids=["on", "back", "hours back"])
+def test_a_clock_that_jumps_stops_nothing(serve, model_file, tmp_path, monkeypatch, eventually, capfd, jump):
+    """And comes back: every decision is answered and logged, the monitor goes on and can be saved and read again."""
+    settings = {"log": f"sqlite:///{tmp_path}/d.db", "state_file": tmp_path / "state.json"}
+    running = serve(model_file, **settings)
+    shift = 0.0
+    real = time.time
+    monkeypatch.setattr("poscod.serve._service.time.time", lambda: real() + shift)
+    for i, shift in enumerate((0.0, jump, 0.0)):  # noqa: B007 (the clock reads it)
+        assert running.decide(GOOD * 20).status_code == 200
+        eventually(lambda n=20 * (i + 1): running.service.watch.waiting == 0 and running.service.log.written == n)
+
+    def counted() -> int:
+        windows = running.client.get("/v1/monitor").json()["windows"]
+        assert len(windows) <= 100
+        return sum(window["n"] for window in windows)
+
+    eventually(lambda: counted() == 60)
+    assert running.client.get("/v1/monitor").json()["dropped"] == 0
+    running.stop()
+    assert "monitor-fault" not in capfd.readouterr().err
+    again = serve(model_file, **settings)
+    assert again.decide(GOOD).status_code == 200
+    assert not list(tmp_path.glob("*unused*"))
