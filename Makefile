@@ -55,7 +55,7 @@ examples: $(VENV)/.dev
 # The site in site/ (open site/index.html), its links, and every snippet of README and docs.
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	$(BIN)/python docs/_site/check_links.py site README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/python docs/_site/check_links.py site README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) README.md docs tests/test_docs
 
 clean:
