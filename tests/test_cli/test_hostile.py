@@ -241,4 +241,6 @@ def test_every_command_killed_or_out_of_space_leaves_the_folder_as_it_was(tables
         assert (os.WTERMSIG(status) if how == "kill" else os.WEXITSTATUS(status)) == (9 if how == "kill" else 2), name
     assert (tmp_path / "old.parquet").read_bytes() == b"old"
     sentences = [line for line in run.stderr.splitlines() if line.startswith("poscod: error")]
-    assert how == "kill" or sentences == ["poscod: error: the output could not be written: file too large."] * len(EVERY)
+    assert how == "kill" or sentences == ["poscod: error: the output could not be written: file too large."] * len(
+        EVERY
+    )

@@ -273,7 +273,9 @@ def test_all_parts_share_the_time_for_the_end(serve, model_file, tmp_path):
     assert running.service.log.dropped == 1
 
 
-@pytest.mark.parametrize("jump", [10 * 365 * 86400.0, -10 * 365 * 86400.0, -3 * 3600.0], ids=["on", "back", "hours back"])
+@pytest.mark.parametrize(
+    "jump", [10 * 365 * 86400.0, -10 * 365 * 86400.0, -3 * 3600.0], ids=["on", "back", "hours back"]
+)
 def test_a_clock_that_jumps_stops_nothing(serve, model_file, tmp_path, monkeypatch, eventually, capfd, jump):
     """And comes back: every decision is answered and logged, the monitor goes on and can be saved and read again."""
     settings = {"log": f"sqlite:///{tmp_path}/d.db", "state_file": tmp_path / "state.json"}
