@@ -9,7 +9,7 @@ EXTRAS := bench,cli,dask,files,onnx,persist,plot,report,serve,torch
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 # Hashes are checked where the lock file was made for this Python and platform. That is decided here and never by a failure: a wrong hash stops.
-LOCK := $(shell [ "\# $$($(PYTHON) tools/lock.py tag)" = "$$(head -1 requirements.lock)" ] && echo requirements.lock)
+LOCK := $(shell $(PYTHON) tools/lock.py here)
 
 .PHONY: demo test test-all fuzz coverage lint lock format bench examples docs clean
 

@@ -1,4 +1,5 @@
 import builtins
+import os
 import subprocess
 import sys
 import warnings
@@ -274,3 +275,10 @@ def test_saving_and_loading_npz_needs_nothing_optional(tmp_path):
         "assert not {'safetensors', 'torch'} & set(sys.modules)\n"  # scikit-learn itself loads pandas
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    for suffix in (".npz", ".safetensors"):
+        os.mkfifo(tmp_path / f"a{suffix}")
+        with pytest.raises(InvalidInputError, match="it is a device or pipe"):
+            Activations.load(tmp_path / f"a{suffix}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import sysconfig
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -79,13 +82,23 @@ def test_licences_are_known_and_allow_it():
     assert not strange
 
 
+def test_make_checks_hashes_where_the_lock_is_for_this_machine():
+    here = subprocess.run([sys.executable, ROOT / "tools/lock.py", "here"], capture_output=True, text=True, check=True)
+    command = ["make", "--dry-run", f"PYTHON={sys.executable}", "VENV=none", "none/.dev"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.count("--require-hashes") == (2 if here.stdout else 0)
+    assert ("hashes are not checked" in run.stdout) == (not here.stdout)
+    if LINES[0] == f"# cpython-{sys.version_info.major}.{sys.version_info.minor}-{sysconfig.get_platform()}":
+        assert here.stdout == "requirements.lock\n"
+
+
 @pytest.mark.slow
 def test_a_fresh_environment_takes_nothing_but_what_is_locked(tmp_path):
     """Some minutes: every file is fetched and compared."""
-    import subprocess
-    import sys
-
-    if LINES[0] != f"# {subprocess.run([sys.executable, ROOT / 'tools/lock.py', 'tag'], capture_output=True, text=True, check=True).stdout.strip()}":  # fmt: skip
+    if (
+        sysconfig.get_platform() not in LINES[0]
+        or f"{sys.version_info.major}.{sys.version_info.minor}-" not in LINES[0]
+    ):
         pytest.skip("the lock is for another Python or platform")
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     pip = [tmp_path / "venv/bin/python", "-m", "pip", "install", "--quiet", "--require-hashes", "-r"]

@@ -118,7 +118,12 @@ class TableWriter(contextlib.ExitStack):
         raw = columns.table if isinstance(columns, Block) else columns
         arrays = {name: to_arrow(raw[name], name) for name in columns}
         if self._stdout or self.path.suffix.lower() == ".csv":
-            arrays = {_flat_name(name): _flat(values, name) for name, values in arrays.items()}
+            flat = {_flat_name(name): _flat(values, name) for name, values in arrays.items()}
+            if len(flat) < len(arrays):
+                raise InvalidInputError(
+                    "two names of columns are one in CSV, which has no control characters: rename one."
+                )
+            arrays = flat
         table = arrow().table(arrays)
         if self._writer is None:
             self._schema = table.schema

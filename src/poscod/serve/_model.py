@@ -103,8 +103,8 @@ class ModelHolder:
         self, path: Path, trusted: tuple[str, ...], seconds: float, on_change: Callable[[LoadedModel], None]
     ) -> None:
         self.path, self._trusted, self._seconds, self._on_change = path, trusted, seconds, on_change
-        self.current = load_model(path, trusted)
         self._seen = self._found = signature(path)
+        self.current = load_model(path, trusted)
         self.error: str | None = None
         self.reloads, self.failures = 0, 0
         self._reading, self._guard = threading.Lock(), threading.Lock()
