@@ -197,7 +197,8 @@ class Activations:
         """
         source = Path(path)
         _, read = file_format(source)
-        check_source(source)
+        if source.exists():  # otherwise the reader says what is missing, the file or its extra
+            check_source(source)
         try:
             arrays = read(source, mmap)
         except (OSError, PoscodError):

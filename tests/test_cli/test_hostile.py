@@ -244,3 +244,39 @@ def test_every_command_killed_or_out_of_space_leaves_the_folder_as_it_was(tables
     assert how == "kill" or sentences == ["poscod: error: the output could not be written: file too large."] * len(
         EVERY
     )
+
+
+def nested(depth: int) -> pa.Array:
+    """A list in a list in a list, of two rows."""
+    array = pa.array([1.0, 2.0])
+    for _ in range(depth):
+        array = pa.ListArray.from_arrays(pa.array([0, 1, 2]), array)
+    return array
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"größe": nested(3), "width": nested(60)},
+        {"größe": pa.array([{"a": 1}, {"a": 2}]), "width": pa.array([1.0, 2.0])},
+        {"größe": pa.nulls(2), "width": pa.nulls(2)},
+        {"größe": pa.array([b"\xff", b""]), "width": pa.array([1.0, 2.0])},
+        {"größe": pa.array([[("k", 1.0)], []], pa.map_(pa.string(), pa.float64())), "width": pa.array([1.0, 2.0])},
+        {"": pa.array([1.0, 2.0]), "\x00": pa.array([1.0, 2.0]), "größe" * 20_000: pa.array([1.0, 2.0])},
+    ],
+    ids=["deep", "struct", "null", "bytes", "map", "names"],
+)
+def test_strange_schemas_are_a_sentence(shell, model_file, tmp_path, suffix, columns):
+    table = pa.table(columns).replace_schema_metadata({"pandas": '{"columns": 3', "ARROW:schema": "x" * 100})
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".arrow":
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        pq.write_table(table, path)
+    done = shell("predict", model_file, path, "-o", tmp_path / "out.csv")
+    assert done.code == 2, done.err
+    assert done.err.count("\n") == 1
+    assert "fault of poscod" not in done.err
+    assert os.listdir(tmp_path) == [path.name]

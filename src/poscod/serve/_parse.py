@@ -23,6 +23,7 @@ from poscod.serve._stream import ARROW_TYPE, read_stream
 
 JSON_TYPE, NPY_TYPE = "application/json", "application/x-npy"
 LONGEST_ID = 200
+_FREE_BRACKETS = 1000
 _SOURCE = "the body"
 # What a cell may be: exactly these types, so that neither true nor "1" passes for a number.
 _NUMBERS = {int, float, type(None)}
@@ -120,6 +121,9 @@ def rows_from_document(document: dict[str, Any], schema: Schema, max_rows: int) 
 
 
 def _json(body: bytes, schema: Schema, max_rows: int) -> Batch:
+    # Parsing holds up everybody, and lists cost most. Rows of numbers need one each; where texts come in, brackets may be theirs.
+    if schema.kind in ("table", "network") and body.count(b"[") + body.count(b"{") > 2 * max_rows + _FREE_BRACKETS:
+        raise too_many(max_rows)
     return rows_from_document(parse_json(body), schema, max_rows)
 
 
