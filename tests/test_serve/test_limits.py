@@ -17,6 +17,8 @@ import pytest
 
 from poscod.exceptions import InvalidInputError
 from poscod.serve import Settings
+from poscod.serve._parse import parse_json
+from poscod.serve._say import Refusal
 from poscod.serve._settings import read_tokens
 
 GOOD = [[0.0, 0.0]]
@@ -60,8 +62,10 @@ def test_rows_depth_and_types(server):
     assert "1000 rows" in refusal(server.decide([[0.0, 0.0]] * 1001), 413)
     deep = b'{"rows": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
     head = {"content-type": "application/json"}
-    refusal(server.client.post("/v1/decide", content=deep, headers=head), 413)  # counted before it is parsed
-    assert "deep" in refusal(server.client.post("/v1/at", content=deep, headers=head), 400)
+    for path in ("/v1/decide", "/v1/at"):
+        refusal(server.client.post(path, content=deep, headers=head), 413)  # counted before it is parsed
+    with pytest.raises(Refusal, match="nested too deeply"):
+        parse_json(deep, server.service.holder.current.model.schema_, 10**6)
     refusal(server.client.post("/v1/decide", content=b"{}", headers={"content-type": "text/plain"}), 415)
     refusal(server.client.post("/v1/decide", content=b"{}", headers={**head, "content-encoding": "gzip"}), 415)
     assert "NaN" in refusal(server.client.post("/v1/decide", content=b'{"rows": [[NaN, 1]]}', headers=head), 400)

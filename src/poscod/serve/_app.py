@@ -146,7 +146,8 @@ class _Handlers:
     async def at_rows(self, request: Request) -> Response:
         """Say what other costs would do; with rows also their decisions, which are neither logged nor counted."""
         body, _, _ = await self._body(request, JSON_TYPE)
-        return await self._at(partial(parse_json, body))
+        schema = self._service.holder.current.model.schema_
+        return await self._at(partial(parse_json, body, schema, self._settings.max_rows))
 
     async def _at(self, read: Callable[[], dict[str, Any]]) -> Response:
         loaded = self._service.holder.current

@@ -77,8 +77,11 @@ def first_gap(batch: Batch, schema: Schema) -> str:
     return ""
 
 
-def parse_json(body: bytes) -> dict[str, Any]:
-    """Read a JSON object; NaN, Infinity and bottomless nesting are refused."""
+def parse_json(body: bytes, schema: Schema, max_rows: int) -> dict[str, Any]:
+    """Read a JSON object; NaN, Infinity and bottomless nesting are refused, and many more lists than rows before they are parsed."""
+    # Parsing holds up everybody, and lists cost most. Rows of numbers need one each; where texts come in, brackets may be theirs.
+    if schema.kind in ("table", "network") and body.count(b"[") + body.count(b"{") > 2 * max_rows + _FREE_BRACKETS:
+        raise too_many(max_rows)
     try:
         document = json.loads(body, parse_constant=_no_constant)
     except RecursionError:
@@ -121,10 +124,7 @@ def rows_from_document(document: dict[str, Any], schema: Schema, max_rows: int) 
 
 
 def _json(body: bytes, schema: Schema, max_rows: int) -> Batch:
-    # Parsing holds up everybody, and lists cost most. Rows of numbers need one each; where texts come in, brackets may be theirs.
-    if schema.kind in ("table", "network") and body.count(b"[") + body.count(b"{") > 2 * max_rows + _FREE_BRACKETS:
-        raise too_many(max_rows)
-    return rows_from_document(parse_json(body), schema, max_rows)
+    return rows_from_document(parse_json(body, schema, max_rows), schema, max_rows)
 
 
 def _npy(body: bytes, schema: Schema, max_rows: int) -> Batch:
