@@ -8,7 +8,10 @@ EXTRAS := bench,cli,dask,files,onnx,persist,plot,report,serve,torch
 # One BLAS thread per process: tests already run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test test-all coverage lint format bench examples docs clean
+# Hashes are checked where the lock file was made for this Python and platform. That is decided here and never by a failure: a wrong hash stops.
+LOCK := $(shell $(PYTHON) tools/lock.py here)
+
+.PHONY: demo test test-all fuzz coverage lint lock format bench examples docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/poscod demo
@@ -24,6 +27,14 @@ coverage: $(VENV)/.dev
 # The long simulations, which `make test` leaves out.
 test-all: test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow tests
+
+# What tests/test_fuzz_files.py does, for longer and with counts: mutated files and bodies of every kind.
+fuzz: $(VENV)/.dev
+	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python tests/fuzzers.py $(or $(SECONDS),120)
+
+# Renew requirements.lock after a change of pyproject.toml or constraints.txt.
+lock: $(VENV)/.pip
+	$(BIN)/python tools/lock.py $(EXTRAS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -44,7 +55,7 @@ examples: $(VENV)/.dev
 # The site in site/ (open site/index.html), its links, and every snippet of README and docs.
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	$(BIN)/python docs/_site/check_links.py site README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/python docs/_site/check_links.py site README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) README.md docs tests/test_docs
 
 clean:
@@ -52,15 +63,26 @@ clean:
 
 $(VENV)/.pip: constraints.txt
 	$(PYTHON) -m venv $(VENV)
+ifeq ($(LOCK),)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
+else
+	grep ^pip== $(LOCK) > $(VENV)/pip.lock
+	$(BIN)/python -m pip install --quiet --upgrade --require-hashes --requirement $(VENV)/pip.lock
+endif
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.pip pyproject.toml
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[cli,report]"
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.pip pyproject.toml
+$(VENV)/.dev: $(VENV)/.pip pyproject.toml requirements.lock
+ifeq ($(LOCK),)
+	@echo "requirements.lock is for another Python or platform: versions are those of constraints.txt, hashes are not checked."
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev
+else
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+endif
 	@# The browser tests use the machine's Chromium; without one they are skipped.
 	@command -v chromium >/dev/null || ( [ "$$(id -u)" = 0 ] && apt-get update && apt-get install --yes --no-install-recommends chromium ) >/dev/null 2>&1 || true
 	touch $@

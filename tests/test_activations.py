@@ -1,4 +1,7 @@
 import builtins
+import json
+import os
+import struct
 import subprocess
 import sys
 import warnings
@@ -274,3 +277,47 @@ def test_saving_and_loading_npz_needs_nothing_optional(tmp_path):
         "assert not {'safetensors', 'torch'} & set(sys.modules)\n"  # scikit-learn itself loads pandas
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    for suffix in (".npz", ".safetensors"):
+        os.mkfifo(tmp_path / f"a{suffix}")
+        with pytest.raises(InvalidInputError, match="it is a device or pipe"):
+            Activations.load(tmp_path / f"a{suffix}")
+
+
+def safetensors_file(header, data=b"\0" * 64, size=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if size is None else size) + text + data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        safetensors_file({}, size=2**63),
+        safetensors_file({}, size=2**30),
+        safetensors_file({"logits": {"dtype": "F64", "shape": [2**62, 2**62], "data_offsets": [0, 64]}}),
+        safetensors_file({"logits": {"dtype": "F64", "shape": [-1, 8], "data_offsets": [0, 64]}}),
+        safetensors_file({"logits": {"dtype": "F64", "shape": [8, 1], "data_offsets": [64, 0]}}),
+        safetensors_file({"logits": {"dtype": "F64", "shape": [8, 1], "data_offsets": [0, 640]}}),
+        safetensors_file(
+            {
+                name: {"dtype": "F64", "shape": [8, 1], "data_offsets": [0, 64]}  # one place for two tensors
+                for name in ("features", "logits")
+            }
+        ),
+        safetensors_file({"logits": {"dtype": "X9", "shape": [8, 1], "data_offsets": [0, 64]}}),
+        safetensors_file({"logits": [1, 2]}),
+        safetensors_file(b"[" * 100_000),
+        safetensors_file(b'{"__metadata__": {"a": 1}}'),
+        safetensors_file(b"\xff\xfe{}"),
+        b"",
+    ],
+    ids=range(13),
+)
+def test_hostile_safetensors_are_refused_in_a_sentence(tmp_path, data):
+    (tmp_path / "a.safetensors").write_bytes(data)
+    with pytest.raises(InvalidInputError) as caught:
+        Activations.load(tmp_path / "a.safetensors")
+    assert str(tmp_path) in str(caught.value)
+    assert len(str(caught.value)) < 1000

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._files import replacing
+from poscod._files import check_source, replacing
 from poscod._optional import require
 from poscod._validation import as_array, check_count, check_matrix, check_vector
 from poscod.exceptions import InvalidInputError, PoscodError
@@ -197,6 +197,8 @@ class Activations:
         """
         source = Path(path)
         _, read = file_format(source)
+        if source.exists():  # otherwise the reader says what is missing, the file or its extra
+            check_source(source)
         try:
             arrays = read(source, mmap)
         except (OSError, PoscodError):

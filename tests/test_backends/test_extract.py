@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 
 import numpy as np
 import pytest
@@ -337,3 +338,20 @@ def test_activations_are_what_the_core_takes():
     found = extract(mlp(), (torch.randn(20, 6), torch.arange(20) % 3))
     assert isinstance(found, Activations)
     assert found.n_classes == 3
+
+
+def test_a_checkpoint_that_would_grow_is_refused(tmp_path):
+    """Torch inflates members of its archive, however large they become."""
+    torch.save({"w": torch.zeros(1_000_000)}, tmp_path / "honest.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "honest.pt") as source,
+        zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as target,
+    ):
+        for info in source.infolist():
+            target.writestr(info.filename, source.read(info))
+    assert (tmp_path / "bomb.pt").stat().st_size < 20_000
+    assert torch.load(tmp_path / "bomb.pt", weights_only=True)["w"].shape == (1_000_000,)
+    with pytest.raises(InvalidInputError, match=r"compressed, which torch\.save never does"):
+        load_weights(mlp(), tmp_path / "bomb.pt")
+    with pytest.raises(InvalidInputError, match="does not fit this network"):
+        load_weights(mlp(), tmp_path / "honest.pt")

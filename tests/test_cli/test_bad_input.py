@@ -410,7 +410,12 @@ def test_missing_extra(shell, folder, monkeypatch):
     assert "`pip install '.[cli]'`" in run.err
 
 
-@pytest.mark.parametrize("words", [FIT, PREDICT, [*PREDICT[:-1], "out.npz"]], ids=["fit", "csv", "npz"])
+REPORT = ["report", "model.poscod", "--id", "test.csv", "-o", "out.html", "--quiet"]
+
+
+@pytest.mark.parametrize(
+    "words", [FIT, PREDICT, [*PREDICT[:-1], "out.npz"], REPORT], ids=["fit", "csv", "npz", "report"]
+)
 def test_a_full_disk(folder, words):
     """A limit on the size of files stands for the disk: writing fails in the middle."""
 

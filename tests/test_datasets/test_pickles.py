@@ -372,7 +372,7 @@ def test_damaged_and_contrived_pickles_are_refused(tmp_path, data, message):
 )
 def test_arrays_that_lie_about_their_size_are_refused(tmp_path, shape, raw):
     state = (1, shape, np.dtype("f8"), False, raw)
-    with pytest.raises(InvalidInputError, match=r"damaged shape|an array of shape"):
+    with pytest.raises(InvalidInputError, match=r"damaged shape|whose shape does not fit"):
         read_bytes(tmp_path, pickle.dumps(Call(RECONSTRUCT, np.ndarray, (0,), b"b", state=state)))
 
 
@@ -419,3 +419,70 @@ def test_old_torch_file_written_by_hand(tmp_path):
 def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_pickle(tmp_path / "none.pkl")
+
+
+# --- small files that stand for much -------------------------------------------------------------------------------
+
+
+def contrived(depth: int = 60) -> bytes:
+    """A tuple of two tuples that are one tuple, and so on: 2 ** depth values to hash, to show or to convert."""
+    value = b")"
+    for i in range(depth):
+        value += b"q%c0h%ch%c\x86" % (i, i, i)  # memo, pop, get twice, pair
+    return value
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x02}" + contrived() + b"K\x01s.",
+        b"\x80\x02}(" + contrived() + b"K\x01u.",
+        b"\x80\x02(" + contrived() + b"K\x01d.",
+        b"\x80\x04\x8f(" + contrived() + b"\x90.",
+        b"\x80\x04(" + contrived() + b"\x91.",
+        b"\x80\x02cbuiltins\nset\n(" + contrived() + b"lq\xff\x85R.",
+        b"\x80\x02ccollections\nOrderedDict\n((" + contrived() + b"K\x01ll\x85R.",
+    ],
+    ids=["setitem", "setitems", "dict", "additems", "frozenset", "set", "ordered dict"],
+)
+def test_tuples_of_shared_tuples_are_never_hashed(tmp_path, data):
+    assert len(data) < 700
+    with pytest.raises(InvalidInputError, match="numbers and texts as keys"):
+        read_bytes(tmp_path, data)
+
+
+def test_no_sentence_shows_a_value_of_the_file(tmp_path):
+    shown = b"\x80\x02cnumpy\ndtype\n" + contrived() + b"\x85R."
+    with pytest.raises(InvalidInputError, match="got dtype something else"):
+        read_bytes(tmp_path, shown)
+    with pytest.raises(InvalidInputError, match=r"names 'evil\\x1b\[31m\.thing'"):
+        read_bytes(tmp_path, b"\x80\x02cevil\x1b[31m\nthing\n.")
+    legacy = legacy_file(pickle.dumps({}, 2), [], b"")
+    keys = pickle.dumps([], 2)
+    hostile = legacy[: legacy.rindex(keys)] + b"\x80\x02](" + contrived() + b"e."
+    with pytest.raises(InvalidInputError, match="again and again"):
+        read_bytes(tmp_path, hostile)
+
+
+def test_containers_named_again_and_again_are_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="again and again"):
+        read_bytes(tmp_path, b"\x80\x02" + contrived() + b".")
+
+
+def test_bytes_used_again_and_again_are_refused(tmp_path):
+    """One string of a megabyte and a call for each of a hundred arrays of it."""
+    raw = np.zeros(1 << 17).tobytes()
+    call = pickle.dumps(np.zeros(2), 5)
+    assert b"_frombuffer" in call or b"_reconstruct" in call
+    one = b"\x80\x04cnumpy._core.numeric\n_frombuffer\nq\x000B" + struct.pack("<I", len(raw)) + raw + b"q\x010"
+    one += b"cnumpy\ndtype\nVf8\n\x85Rq\x020]("
+    again = b"h\x00(h\x01h\x02(J\x00\x00\x02\x00tVC\ntR"
+    assert len(read_bytes(tmp_path, one + again + b"e.")) == 1
+    with pytest.raises(InvalidInputError, match="much more than its size warrants"):
+        read_bytes(tmp_path, one + again * 100 + b"e.")
+
+
+def test_arrays_of_items_without_a_size_are_bounded(tmp_path):
+    state = (1, (10**12,), np.dtype("U0"), False, b"")
+    with pytest.raises(InvalidInputError, match=r"much more than its size warrants|got dtype"):
+        read_bytes(tmp_path, pickle.dumps(Call(RECONSTRUCT, np.ndarray, (0,), b"b", state=state)))

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+
+from poscod import POSCOD
+from poscod.ratio import CorrectedSigmoid
 from poscod.theory import GaussianWorld
 
 WORLD = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
@@ -76,3 +82,27 @@ def test_a_service_that_is_gone_is_named(browser, serve, model_file):
     running.stop()
     page.wait_for_selector("#status:has-text('No answer')", timeout=30_000)
     page.close()
+
+
+def test_hostile_names_stay_text(page, serve, tmp_path):
+    """Names of classes, columns, the file and the reject label, and what callers send, are shown letter by letter and run nothing."""
+    names = [f"<img src=x onerror=alert({i})>" for i in range(4)]
+    X, y = WORLD.sample_id(600, random_state=0)
+    frame, more = (
+        pd.DataFrame(part, columns=names[:2]) for part in (X, WORLD.sample_mixture(300, pi=0.3, random_state=1)[0])
+    )
+    model = POSCOD(LogisticRegression(), CorrectedSigmoid("paper", l2=1e-3), reject_label=names[0], random_state=0)
+    path = tmp_path / "<script>alert(9)<" / "script>.poscod"
+    path.parent.mkdir()
+    model.fit(frame, np.array(names[2:])[y], X_unlabeled=more).save(path)
+    running = serve(path)
+    bad = {"columns": {names[0]: [0.0], names[3]: [1.0]}, "ids": ["<svg onload=alert(8)>"]}
+    assert running.client.post("/v1/decide", json=bad).status_code == 422
+    good = {"columns": {names[0]: [0.0] * 50, names[1]: [1.0] * 50}}
+    assert running.client.post("/v1/decide", json=good).status_code == 200
+    page.goto(running.url + "/")
+    page.wait_for_selector("#model dd")
+    page.wait_for_selector("#now dd:text-is('50')", timeout=30_000)
+    assert page.evaluate("document.images.length + document.querySelectorAll('[onerror], [onload]').length") == 0
+    assert page.evaluate("document.scripts.length") == 1
+    assert "script>.poscod" in page.evaluate("document.body.textContent")

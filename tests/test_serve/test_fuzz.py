@@ -169,7 +169,7 @@ def test_changed_bodies(server):
 
 def test_lines_that_are_no_http(server):
     rng = random.Random(2)
-    lines = [b"", b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/decide HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"POST /v1/decide HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"POST /v1/decide HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n", b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * 20_000 + b"\r\n", b"GET /%ff%00 HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]  # fmt: skip
+    lines = [b"", b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/decide HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"POST /v1/decide HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"POST /v1/decide HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n", b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"a: b\r\n" * 20_000 + b"\r\n", b"GET /%ff%00 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]  # fmt: skip
     lines += [bytes(rng.randrange(256) for _ in range(rng.randrange(1, 200))) + b"\r\n\r\n" for _ in range(40)]
     for line in lines:
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:

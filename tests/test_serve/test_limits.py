@@ -17,6 +17,8 @@ import pytest
 
 from poscod.exceptions import InvalidInputError
 from poscod.serve import Settings
+from poscod.serve._parse import parse_json
+from poscod.serve._say import Refusal
 from poscod.serve._settings import read_tokens
 
 GOOD = [[0.0, 0.0]]
@@ -51,7 +53,7 @@ def test_body_size_with_and_without_a_content_length(server):
 def test_a_lie_about_the_length_is_no_way_around(server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(
-            b"POST /v1/decide HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999999999\r\n\r\n{}"
+            b"POST /v1/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999999\r\n\r\n{}"
         )
         assert b" 413 " in connection.recv(1000)
 
@@ -60,7 +62,10 @@ def test_rows_depth_and_types(server):
     assert "1000 rows" in refusal(server.decide([[0.0, 0.0]] * 1001), 413)
     deep = b'{"rows": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
     head = {"content-type": "application/json"}
-    assert "deep" in refusal(server.client.post("/v1/decide", content=deep, headers=head), 400)
+    for path in ("/v1/decide", "/v1/at"):
+        refusal(server.client.post(path, content=deep, headers=head), 413)  # counted before it is parsed
+    with pytest.raises(Refusal, match="nested too deeply"):
+        parse_json(deep, server.service.holder.current.model.schema_, 10**6)
     refusal(server.client.post("/v1/decide", content=b"{}", headers={"content-type": "text/plain"}), 415)
     refusal(server.client.post("/v1/decide", content=b"{}", headers={**head, "content-encoding": "gzip"}), 415)
     assert "NaN" in refusal(server.client.post("/v1/decide", content=b'{"rows": [[NaN, 1]]}', headers=head), 400)
@@ -125,7 +130,9 @@ def test_large_bodies_are_never_parsed_on_the_event_loop(serve, model_file, monk
 
 
 def test_slow_body_slow_headers_and_a_body_cut_short(server):
-    head = b"POST /v1/decide HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    head = (
+        b"POST /v1/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    )
     start = time.monotonic()
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
         slow.sendall(head + b'{"rows"')
@@ -169,9 +176,7 @@ def test_time_and_number_of_requests(serve, model_file):
 def test_a_reader_that_never_reads_is_dropped(serve, model_file, eventually):
     running = serve(model_file, body_seconds=1.0, request_seconds=60.0)
     body = json.dumps({"rows": [[0.0, 0.0]] * 5000}).encode()
-    head = (
-        f"POST /v1/decide HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
+    head = f"POST /v1/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     received = b""
     state = running._server.server_state
     with socket.socket() as connection:

@@ -141,10 +141,10 @@ def test_a_file_that_raises_anything_does_not_end_the_watch(serve, model_file, o
     shutil.copy(model_file, path)
     running = serve(path, reload_seconds=0.1)
     strange = POSCOD.load(model_file)
-    strange.calibration_ = "none"  # it decides, and describing it raises AttributeError
+    strange.calibration_ = "none"
     strange.save(path)
     eventually(lambda: running.client.get("/readyz").json()["reload_error"])
-    assert "cannot be served" in running.client.get("/readyz").json()["reload_error"]
+    assert "without a Calibration" in running.client.get("/readyz").json()["reload_error"]
     assert running.client.post("/v1/reload").status_code == 409
     assert running.decide(ROWS).status_code == 200
     shutil.copy(other_file, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-STATUSES = {400, 401, 405, 408, 409, 413, 415, 422, 503}  # as docs/serving.md lists them
+STATUSES = {400, 401, 403, 405, 408, 409, 413, 415, 421, 422, 503}  # as docs/serving.md lists them
 
 
 def test_paths_are_the_routes(server):

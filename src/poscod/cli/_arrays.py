@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from poscod.activations import read_npz
 from poscod.cli._arrow import sentences
-from poscod.cli._columns import Column, Table, arrow, arrow_kind, to_arrow, to_numpy
+from poscod.cli._columns import Column, Table, arrow, arrow_kind, check_width, to_arrow, to_numpy
 from poscod.exceptions import InvalidInputError
 
+# What a zip archive can hold, with the ending.
+_LONGEST_NAME = 65_000
 _PARTS = ("features", "logits", "weight", "bias")
 
 
@@ -70,6 +72,7 @@ def open_npy(path: Path, files: list[Path], whole: bool) -> Table:
     if array.dtype.names is not None:
         return ArrayTable(path, {name: array[name] for name in array.dtype.names})
     if array.ndim == 2:
+        check_width(path, array.shape[1])
         return ArrayTable(path, {str(i): array[:, i] for i in range(array.shape[1])})
     return ArrayTable(path, {"0": array})
 
@@ -96,6 +99,10 @@ class ArrayWriter:
     def write(self, table: Any) -> None:
         """Append a block."""
         for name, column in zip(table.column_names, table.columns, strict=True):
+            if len(name.encode()) > _LONGEST_NAME:
+                raise InvalidInputError(
+                    f"column '{name[:40]}...' has a name of more than {_LONGEST_NAME:,} bytes: write Parquet or CSV."
+                )
             array = np.ascontiguousarray(_plain(to_numpy(column, f"column '{name}'", 0), name))
             self._parts.setdefault(name, []).append(_Part(self._scratch.tell(), array.dtype, array.shape))
             self._scratch.write(array.tobytes())

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from poscod.cli._columns import Column, Table, arrow, arrow_kind
+from poscod.cli._columns import Column, Table, arrow, arrow_kind, check_width
 from poscod.exceptions import InvalidInputError, PoscodError
 
 GAPS = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null"]
@@ -50,6 +50,7 @@ class FileTable(Table):
         self._files, self._kind, self._open = files, kind, open_file
         with sentences(files[0], kind), open_file(files[0]) as file:
             schema = getattr(file, "schema_arrow", file.schema)
+            check_width(path, len(schema))
         super().__init__(path, [Column(field.name, *arrow_kind(field.type)) for field in schema], None)
 
     def _batches(self, rows: int, names: list[str]) -> Iterator[Any]:
@@ -58,7 +59,13 @@ class FileTable(Table):
                 if hasattr(file, "iter_batches"):
                     yield from file.iter_batches(rows, columns=names, use_threads=False)
                 else:
-                    yield from (file.get_batch(i).select(names) for i in range(file.num_record_batches))
+                    yield from (_valid(file.get_batch(i).select(names)) for i in range(file.num_record_batches))
+
+
+def _valid(batch: Any) -> Any:
+    """Check everything a file says about its columns: Arrow believes it, and would read where nothing is."""
+    batch.validate(full=True)
+    return batch
 
 
 def open_parquet(path: Path, files: list[Path], whole: bool) -> Table:
@@ -82,6 +89,7 @@ class CsvTable(Table):
         self._kept: list[Any] | None = None
         with sentences(path, "CSV"):
             names = _header(files[0])
+            check_width(path, len(names))
             found = {name: _Cells() for name in names}
             kept, n_rows = [], 0
             for batch in self._texts(list(found)) if len(found) == len(names) else ():
@@ -107,7 +115,7 @@ class CsvTable(Table):
     def _texts(self, names: list[str]) -> Iterator[Any]:
         """Read these columns as texts."""
         for path in self._files:
-            with _open_csv(path, names) as file:
+            with _open_csv(path, names) as file, _long_rows(path):
                 yield from file
 
     def _typed(self, batch: Any, names: list[str]) -> Any:
@@ -134,6 +142,20 @@ def _header(path: Path) -> list[str]:
     with _open_csv(path, None) as file:
         names: list[str] = file.schema.names
     return names
+
+
+@contextmanager
+def _long_rows(path: Path) -> Iterator[None]:
+    """Say what Arrow means by an object that straddles two boundaries."""
+    try:
+        yield
+    except arrow().ArrowInvalid as error:
+        if "straddl" not in str(error):
+            raise
+        raise InvalidInputError(
+            f"{path} holds a row of more than {_CSV_BLOCK:,} bytes, or a quotation mark that is never closed: correct it, or "
+            "write long texts as Parquet."
+        ) from None
 
 
 def _open_csv(path: Path, names: list[str] | None) -> Any:

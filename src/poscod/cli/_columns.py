@@ -27,6 +27,19 @@ def arrow(module: str = "pyarrow") -> Any:
     return require(module, extra="cli", feature="Reading and writing tables")
 
 
+MOST_COLUMNS = 100_000
+"""Each column is looked at by itself: more of them would take minutes."""
+
+
+def check_width(path: Path, columns: int) -> None:
+    """Refuse a table with too many columns, before it is read."""
+    if columns > MOST_COLUMNS:
+        raise InvalidInputError(
+            f"{path} must have at most {MOST_COLUMNS:,} columns, got {columns:,}: put numbers into one column of lists "
+            "(Parquet, Arrow) or a matrix (NPZ)."
+        )
+
+
 class Column(NamedTuple):
     """One column of a table: its kind, the length of its lists where the file says so, and where texts begin after numbers.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 import threading
 import time
@@ -22,6 +23,8 @@ from poscod._optional import require
 from poscod.exceptions import PoscodError
 from poscod.metrics import Interval
 
+# Control characters but for tab and new line, and those that turn the direction of a text.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _PATIENCE = 2.0
 """Seconds before progress is shown."""
 
@@ -81,7 +84,7 @@ class Console:
         if self.json:
             stream.write(json_text(document))
         elif not self.quiet:
-            stream.write("".join(f"{line}\n" for line in lines))
+            stream.write("".join(f"{visible(line)}\n" for line in lines))
         stream.flush()
 
     @property
@@ -130,7 +133,19 @@ class Console:
 
 def json_text(document: Mapping[str, Any], indent: int | None = None) -> str:
     """Return a document as JSON, in a line of its own."""
-    return json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
+    text = json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=indent)
+    return re.sub(_UNSEEN, lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+
+
+def visible(text: str) -> str:
+    r"""Return a text that a terminal only shows: what would move its cursor, colour it or turn its direction is written out.
+
+    Examples
+    --------
+    >>> print(visible("class " + chr(27) + "[31mred"))
+    class \x1b[31mred
+    """
+    return re.sub(_UNSEEN, lambda found: ascii(found[0])[1:-1], text)
 
 
 def percent(share: float) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from poscod._optional import require
 from poscod._validation import check_choice, check_count
 from poscod.backends.dask import Chunks, Passes, check_ratio_chunks, counted, fit, read_chunks, write_parquet
-from poscod.cli._arrow import sentences
+from poscod.cli._arrow import open_parquet, sentences
 from poscod.cli._columns import Block, Column, Table, arrow, arrow_kind
 from poscod.cli._console import Console
 from poscod.cli._fresh import read_fresh
@@ -132,6 +132,8 @@ class FrameTable(Table):
             )
         if "://" not in path and not Path(path).exists() and "*" not in path:
             raise InvalidInputError(f"{path} does not exist: --engine dask reads Parquet files and folders of them.")
+        if Path(path).is_file():  # Dask's own words for two columns of one name say nothing
+            open_parquet(Path(path), [Path(path)], whole=False)
         with sentences(Path(path), "Parquet"):
             # Arrow columns: a list of each row would become an object otherwise.
             self.frame = frames.read_parquet(path, dtype_backend="pyarrow")

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from poscod._files import check_source
 from poscod._validation import check_count
 from poscod.activations import Activations, file_format
 from poscod.backends.images import NORMALISATIONS, open_images
@@ -118,6 +119,7 @@ def _open(args: argparse.Namespace) -> Any:
     if not source.exists():
         raise FileNotFoundError(2, "No such file or directory", str(source))
     if source.suffix == ".npz":
+        check_source(source)
         with np.load(source, allow_pickle=False) as archive:
             if "inputs" in archive:
                 labels = _labels(args, archive.get("labels"), len(archive["inputs"]))

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from poscod._validation import nearest
+from poscod.cli._console import visible
 from poscod.cli._names import NAMES
 from poscod.exceptions import InfeasibleProblemError, PoscodError, PoscodWarning
 
@@ -46,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Write one line and leave with exit code 2."""
-        sys.stderr.write(f"poscod: error: {' '.join(message.split())}; see `{self.prog} --help`.\n")
+        sys.stderr.write(f"poscod: error: {visible(' '.join(message.split()))}; see `{self.prog} --help`.\n")
         sys.exit(2)
 
 
@@ -190,10 +191,10 @@ def _examples(module: ModuleType) -> str | None:
 def _fail(args: argparse.Namespace, sentence: str, code: int) -> int:
     if args.debug:
         traceback.print_exc()
-    sys.stderr.write(f"poscod: error: {' '.join(sentence.split())}\n")
+    sys.stderr.write(f"poscod: error: {visible(' '.join(sentence.split()))}\n")
     return code
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     sentence = message.told(NAMES) if isinstance(message, PoscodWarning) else str(message)
-    sys.stderr.write(f"poscod: warning: {' '.join(sentence.split())}\n")
+    sys.stderr.write(f"poscod: warning: {visible(' '.join(sentence.split()))}\n")

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, final
 
-from poscod._files import check_target, replacing
+from poscod._files import check_source, check_target, replacing
 from poscod.cli._arrays import ArrayWriter, open_npy, open_npz
 from poscod.cli._arrow import CsvTable, open_ipc, open_parquet
 from poscod.cli._columns import Block, Table, arrow, to_arrow
+from poscod.cli._console import visible
 from poscod.exceptions import InvalidInputError
 from poscod.model import listed
 
@@ -39,6 +41,8 @@ FORMATS: dict[str, Format] = {
     ".feather": Format(open_ipc, lambda file, _, schema: arrow("pyarrow.ipc").new_file(file, schema)),
 }
 """Extension of a file to how it is read and written."""
+# Cells that a program for spreadsheets would compute: they start like a formula and are no number.
+_FORMULA, _NUMBER = r"^[=+\-@\t\r]", r"^[-+]?[0-9.]+([eE][-+]?[0-9]+)?$"
 _IN_FOLDERS = (".csv", ".parquet", ".arrow", ".feather")
 
 
@@ -72,7 +76,7 @@ def files_of(path: Path) -> list[Path]:
     """Return the files of a table: itself, or those of a folder."""
     if not path.is_dir():
         _format(path)
-        path.open("rb").close()  # the system's own words where there is no such file
+        check_source(path)
         return [path]
     found = sorted(p for p in path.rglob("*") if p.suffix.lower() in _IN_FOLDERS and p.name[0] not in "._")
     if len({file.suffix.lower() for file in found}) != 1:
@@ -114,7 +118,12 @@ class TableWriter(contextlib.ExitStack):
         raw = columns.table if isinstance(columns, Block) else columns
         arrays = {name: to_arrow(raw[name], name) for name in columns}
         if self._stdout or self.path.suffix.lower() == ".csv":
-            arrays = {name: _flat(values, name) for name, values in arrays.items()}
+            flat = {_flat_name(name): _flat(values, name) for name, values in arrays.items()}
+            if len(flat) < len(arrays):
+                raise InvalidInputError(
+                    "two names of columns are one in CSV, which has no control characters: rename one."
+                )
+            arrays = flat
         table = arrow().table(arrays)
         if self._writer is None:
             self._schema = table.schema
@@ -124,15 +133,28 @@ class TableWriter(contextlib.ExitStack):
 
 
 def _flat(values: Any, name: str) -> Any:
-    """Return a column as CSV can hold it."""
-    types = arrow().types
+    """Return a column as CSV can hold it, and as a program for spreadsheets takes it for a text."""
+    types, compute = arrow().types, arrow("pyarrow.compute")
     if types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
+    if types.is_string(values.type) or types.is_large_string(values.type):
+        starts, number = (compute.match_substring_regex(values, pattern) for pattern in (_FORMULA, _NUMBER))
+        formula = compute.and_not(starts, number)
+        if compute.any(formula).as_py():
+            return compute.if_else(
+                formula, compute.replace_substring_regex(values, "^", "'", max_replacements=1), values
+            )
     if types.is_nested(values.type):
         raise InvalidInputError(
             f"column '{name}' holds lists, which CSV cannot: write Parquet or NPZ, or leave the column out."
         )
     return values
+
+
+def _flat_name(name: str) -> str:
+    """Return the name of a column as CSV and those who look at it can hold it."""
+    shown = visible(name)
+    return f"'{shown}" if re.match(_FORMULA, shown) and not re.match(_NUMBER, shown) else shown
 
 
 def check_output(path: str | os.PathLike[str] | None, inputs: Sequence[str | os.PathLike[str]]) -> None:

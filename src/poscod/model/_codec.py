@@ -3,8 +3,8 @@
 
 Convention: None, bool, int, str, finite floats and lists are themselves; everything else is a JSON object with one tag
 (`DECODERS` lists them). A class is written by its name and read through `registry`, which is built from the package: no name
-in a file is ever imported, called or evaluated, and an object is made by setting attributes, not by its constructor. Arrays
-keep their dtype and their order of rows and columns.
+in a file is ever imported, called or evaluated, and an object is made by setting attributes, not by its constructor; then its own
+`__post_init__` checks them. Arrays keep their dtype and their order of rows and columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._metadata_requests import SIMPLE_METHODS
 
 from poscod import activations, mix, problem, ratio, risk, rule, scores, selector, strategies
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InvalidInputError, PoscodError
 
 # Modules and folders whose classes make up a fitted model, beside this folder.
 FAMILIES = (activations, problem, rule, scores, risk, ratio, mix, strategies, selector)
@@ -205,6 +205,11 @@ class Decoder:
             state = {**{k: p.default for k, p in parameters if p.default is not p.empty}, **state}
         instance = object.__new__(cls)
         vars(instance).update(state)
+        if hasattr(cls, "__post_init__"):  # what a constructor refuses, a file must not bring in
+            try:
+                instance.__post_init__()  # type: ignore[attr-defined]
+            except PoscodError as error:
+                raise ModelFileError(f"holds a {cls.__name__} that cannot be ({error}): it is damaged.") from None
         if "routing" in node:
             requests = instance._get_metadata_request()  # type: ignore[attr-defined]
             for method, asked in self.decode(node["routing"]).items():
@@ -261,5 +266,7 @@ def read_npy(data: bytes) -> NDArray[Any]:
         raise ModelFileError("has an array of Python objects, which only a pickle could hold: it is not read.")
     if min(shape, default=0) < 0 or file.tell() + math.prod(shape) * dtype.itemsize != len(data):
         raise ModelFileError(f"has an array whose shape {shape} does not fill its place: it is damaged.")
+    if math.prod(shape) > len(data):  # of items without a size, any number fills no place
+        raise ModelFileError(f"has an array of {math.prod(shape)} items in {len(data)} bytes: it is damaged.")
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)

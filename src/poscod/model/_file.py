@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import re
@@ -25,11 +24,12 @@ from typing import Any, BinaryIO
 import numpy as np
 import sklearn
 
-from poscod._files import replacing
-from poscod._optional import require
+from poscod._files import growth, open_source, replacing
 from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.model import _first_edition
-from poscod.model._codec import Decoder, Encoder, ModelFileError, class_name, read_npy, registry
+from poscod.model._codec import Decoder, Encoder, ModelFileError, class_name, registry
+from poscod.model._foreign import dump, skops, types_of
+from poscod.model._trial import check_state
 
 PROTOCOL = 2
 """The number of the file format; the only place that defines it.
@@ -48,9 +48,6 @@ happens, ``manifest.json`` stays uncompressed with the keys ``format`` and ``pro
 FORMAT = "poscod-model"
 MANIFEST, STATE = "manifest.json", "state.json"
 _MEMBER = re.compile(r"state\.json|arrays/\d+\.npy|foreign/\d+\.skops")
-# Sparse matrices inside skops files are compressed; honest ones shrink by less than this.
-_SPARSE_RATIO = 200
-_EXTRA = "persist"
 # Harmless types that skops leaves to its caller, in nearly every pipeline for data frames: numpy.dtype is taken from an empty array (what is
 # in that array is checked by itself), and a column selector is a pattern and names of types, set as attributes.
 _HARMLESS = frozenset({"numpy.dtype", "sklearn.compose._column_transformer.make_column_selector"})
@@ -117,7 +114,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> list[str]:
 
         strange: set[str] = set()
         try:
-            state = Encoder(write, lambda value, where: _dump(value, where, strange)).encode(model)
+            state = Encoder(write, lambda value, where: dump(value, where, strange)).encode(model)
         except RecursionError:
             raise InvalidInputError(
                 "model refers to itself, or is nested too deeply, to be written to a file."
@@ -165,7 +162,7 @@ def load(path: str | os.PathLike[str] | BinaryIO, *, trusted: Sequence[str | typ
         raise InvalidInputError(f"trusted must be a list of types or of their full names, got {trusted!r}.")
     names = [item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted]
     names += sorted(_HARMLESS - set(names))
-    opened = Path(path).open("rb") if isinstance(path, (str, os.PathLike)) else contextlib.nullcontext(path)  # noqa: SIM115
+    opened = open_source(Path(path)) if isinstance(path, (str, os.PathLike)) else contextlib.nullcontext(path)
     source = str(path) if isinstance(path, (str, os.PathLike)) else getattr(path, "name", "The file")
     with opened as file, _sentences(source):
         archive = _open(file)
@@ -182,7 +179,7 @@ def load(path: str | os.PathLike[str] | BinaryIO, *, trusted: Sequence[str | typ
             return data
 
         foreign = [read(name) for name in members if name.startswith("foreign/")]
-        unknown = sorted({found for data in foreign for found in _types(data)} - set(names))
+        unknown = sorted({found for data in foreign for found in types_of(data)} - set(names))
         if unknown:
             raise UntrustedTypesError(source, unknown)
         state = json.loads(read(STATE))
@@ -190,8 +187,10 @@ def load(path: str | os.PathLike[str] | BinaryIO, *, trusted: Sequence[str | typ
             raise ModelFileError(f"says that it holds a '{manifest['root']}', and holds something else.")
         first = manifest["protocol"] == 1
         older = _first_edition.classes(registry()) if first else {}
-        model = Decoder(read, lambda data: _skops("Loading").loads(data, trusted=names), older).decode(state)
-        return _first_edition.upgrade(model) if first else model
+        model = Decoder(read, lambda data: skops("Loading").loads(data, trusted=names), older).decode(state)
+        model = _first_edition.upgrade(model) if first else model
+        check_state(model)
+        return model
 
 
 def _json(value: Any) -> bytes:
@@ -211,7 +210,7 @@ def _sentences(source: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ModelFileError(
-            f"{source} could not be read as a poscod model ({type(error).__name__}: {error})."
+            f"{source} could not be read as a poscod model ({type(error).__name__}: {str(error)[:300]})."
         ) from error
 
 
@@ -230,7 +229,7 @@ def _manifest(archive: zipfile.ZipFile, size: int) -> dict[str, Any]:
     infos = [info for info in archive.infolist() if info.filename == MANIFEST]
     if not infos:
         raise ModelFileError(f"is not a poscod model: it is a zip archive without {MANIFEST}.")
-    _check_sizes(infos[:1], size)
+    _check_growth(archive, size)
     manifest = json.loads(archive.read(infos[0]))
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ModelFileError(f"is not a poscod model: its manifest does not say format '{FORMAT}'.")
@@ -242,6 +241,11 @@ def _manifest(archive: zipfile.ZipFile, size: int) -> dict[str, Any]:
             f"was written by a newer poscod (protocol {protocol}, this one reads up to {PROTOCOL}): upgrade poscod."
         )
     return manifest
+
+
+def _check_growth(archive: zipfile.ZipFile, size: int) -> None:
+    if complaint := growth(archive, size):
+        raise ModelFileError(f"{complaint}: it is not read.")
 
 
 def _members(archive: zipfile.ZipFile, manifest: dict[str, Any], size: int) -> dict[str, dict[str, Any]]:
@@ -256,56 +260,7 @@ def _members(archive: zipfile.ZipFile, manifest: dict[str, Any], size: int) -> d
         raise ModelFileError("holds two members of one name: it is not read.")
     if missing := sorted({STATE, *members} - set(present)):
         raise ModelFileError(f"lacks the member '{missing[0]}': it is damaged.")
-    _check_sizes(infos, size)
     for info in infos:
         if info.filename != MANIFEST and info.file_size != members[info.filename]["size"]:
             raise ModelFileError(f"is damaged: '{info.filename}' has not the size the manifest says.")
     return members
-
-
-def _check_sizes(infos: list[zipfile.ZipInfo], size: int) -> None:
-    """Refuse compressed members and sizes beyond the file: what is read can never exceed what is there."""
-    for info in infos:
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise ModelFileError(f"holds '{info.filename}' compressed, which poscod never does: it is not read.")
-    total = sum(info.file_size for info in infos)
-    if total > size:
-        raise ModelFileError(f"declares {total} bytes of members in {size} bytes of file: it is not read.")
-
-
-def _skops(verb: str) -> Any:
-    return require("skops.io", extra=_EXTRA, feature=f"{verb} a model with estimators of other libraries")
-
-
-def _dump(value: Any, where: str, strange: set[str]) -> bytes:
-    """Write an object of another library with skops, and note the types that skops does not trust."""
-    skops = _skops("Saving")
-    try:
-        data: bytes = skops.dumps(value)
-        types = skops.get_untrusted_types(data=data)
-    except Exception as error:
-        raise InvalidInputError(f"{where} is a {class_name(type(value))}, which skops cannot save ({error}).") from None
-    if lost := [name for name in types if "<" in name]:
-        raise InvalidInputError(
-            f"{where} uses {', '.join(lost)}, which cannot be found by its name: define it at the top of a module."
-        )
-    strange.update(types)
-    return data
-
-
-def _types(data: bytes) -> list[str]:
-    """Return the types in a skops file that skops does not trust, after checking that the file cannot grow."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        _check_sizes(archive.infolist(), len(data))
-        for info in archive.infolist():
-            if info.filename.endswith(".npy"):
-                read_npy(archive.read(info))
-            elif info.filename.endswith(".npz"):
-                with zipfile.ZipFile(io.BytesIO(archive.read(info))) as sparse:
-                    if sum(part.file_size for part in sparse.infolist()) > _SPARSE_RATIO * info.file_size:
-                        raise ModelFileError(
-                            f"holds a sparse matrix '{info.filename}' that grows too much: it is not read."
-                        )
-                    for part in sparse.infolist():
-                        read_npy(sparse.read(part))
-    return list(_skops("Loading").get_untrusted_types(data=data))

@@ -79,7 +79,7 @@ async def _follow_file(service: Service) -> None:
     """Look at the model file now and then."""
     while seconds := service.settings.reload_seconds:
         await asyncio.sleep(seconds)
-        await asyncio.get_running_loop().run_in_executor(None, service.holder.look)
+        service.holder.look_soon()
 
 
 def _asks_why(query: bytes) -> bool:
@@ -146,7 +146,8 @@ class _Handlers:
     async def at_rows(self, request: Request) -> Response:
         """Say what other costs would do; with rows also their decisions, which are neither logged nor counted."""
         body, _, _ = await self._body(request, JSON_TYPE)
-        return await self._at(partial(parse_json, body))
+        schema = self._service.holder.current.model.schema_
+        return await self._at(partial(parse_json, body, schema, self._settings.max_rows))
 
     async def _at(self, read: Callable[[], dict[str, Any]]) -> Response:
         loaded = self._service.holder.current
@@ -163,8 +164,10 @@ class _Handlers:
         kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
         if kind not in kinds:
             raise Refusal(415, f"Content-Type must be {' or '.join(kinds)}, got '{kind[:100]}'.")
-        limits = self._settings.max_body_bytes, self._settings.body_seconds
-        return await read_body(headers, request.receive, *limits), kind, headers
+        most, seconds = self._settings.max_body_bytes, self._settings.body_seconds
+        if kind == JSON_TYPE:
+            most = min(most, self._settings.max_json_bytes)
+        return await read_body(headers, request.receive, most, seconds), kind, headers
 
     async def model(self, _: Request) -> Response:
         """Describe the model in service."""
@@ -177,7 +180,7 @@ class _Handlers:
     async def reload(self, _: Request) -> Response:
         """Read the model file again; the same happens by itself when the file changes, and on SIGHUP."""
         holder = self._service.holder
-        changed = await asyncio.get_running_loop().run_in_executor(None, holder.reload)
+        changed = await holder.wait_for_reload()
         if holder.error is not None:
             raise Refusal(409, f"The old model goes on, because the new one is refused: {holder.error}")
         return _json({"changed": changed, "sha256": holder.current.sha256})

@@ -18,7 +18,9 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, s
     """Return the body of a request."""
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refusal(415, "Compressed bodies are not read: send the body without Content-Encoding.")
-    too_large = Refusal(413, f"A body may have at most {limit} bytes: send smaller batches.", _CLOSE, limit="body")
+    too_large = Refusal(
+        413, f"A body of this type may have at most {limit} bytes: send smaller batches.", _CLOSE, limit="body"
+    )
     declared = headers.get(b"content-length", b"0")
     over = declared.isdigit() and int(declared[:20]) > limit
     if over and b"expect" in headers:  # nothing is sent before it is asked for

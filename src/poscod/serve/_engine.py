@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,8 +69,9 @@ class Engine:
         with self._ready:
             self._closing = True
             self._ready.notify_all()
+        end = time.monotonic() + seconds
         for thread in self._threads:
-            thread.join(seconds)
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _take(self) -> list[Job]:
         with self._ready:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every request passes: a name, the token, the number of requests at a time, one log line, and no traceback.
+"""What every request passes: a name, the token or the names of this machine, the number of requests at a time, one log line, and no traceback.
 
 Convention: plain ASGI. A refusal anywhere below ends here as one sentence of JSON; an error nobody expected is status 500 with a
 sentence that says nothing, and its type and place in the log.
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
 from poscod.serve._say import NAMES, PROBLEM_TYPE, Refusal, say, where
 from poscod.serve._service import Service
+from poscod.serve._settings import is_loopback, without_port
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _ALWAYS = (
@@ -75,6 +76,7 @@ class Gate:
         self._count(limited)
         try:
             self._check_token(path, headers)
+            self._check_names(scope, headers)
             if limited and self._busy > self._service.settings.max_in_flight:
                 sentence = "Too many requests at a time: try again later."
                 raise Refusal(503, sentence, {"Retry-After": "1"}, limit="in_flight")
@@ -100,6 +102,22 @@ class Gate:
     def _count(self, change: int) -> None:
         self._busy += change
         self._metrics.in_flight.set(self._busy)
+
+    def _check_names(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Let no foreign web page use the browser of somebody who may ask: without a token, being on this machine is all that a caller needs."""
+        if self._tokens:
+            return
+        host = headers.get(b"host", b"").decode("latin-1")
+        here = is_loopback((scope.get("server") or ("", 0))[0])
+        if here and host and not is_loopback(without_port(host)):
+            sentence = (
+                f"Without a token only this machine is served, under the name localhost, got Host '{host[:100]}'."
+            )
+            raise Refusal(421, f"{sentence} Set a token, or let the proxy send `Host: localhost`.", limit="host")
+        origin = headers.get(b"origin")
+        if origin is not None and scope["method"] == "POST" and origin.decode("latin-1").partition("://")[2] != host:
+            sentence = "Without a token pages of other sites may not send anything: set a token, or leave out Origin."
+            raise Refusal(403, sentence, limit="origin")
 
     def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
         if not self._tokens or path in self._open:

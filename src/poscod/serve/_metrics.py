@@ -47,7 +47,7 @@ class Metrics:
         text = "Decisions by the classifier's answer and whether it stands"
         self._answers = make(client.Counter, "answers", text, ("label", "accept"))
         self._classes: set[Any] = set()
-        for limit in ("body", "rows", "in_flight", "seconds", "slow_body", "token"):
+        for limit in ("body", "rows", "in_flight", "seconds", "slow_body", "token", "host", "origin"):
             self.rejected.labels(limit)
         for reason in REASONS:
             self._decisions.labels(reason)

@@ -116,8 +116,10 @@ def describe(endpoints: Iterable[Endpoint], schema: Schema, settings: Settings) 
     """Return the OpenAPI document of a service."""
     bodies, paths = _bodies(schema, settings.max_rows), dict[str, Json]()
     for method, path, handler, answer, refusals, is_open in endpoints:
-        if settings.tokens and not is_open:
-            refusals = (*refusals, 401)
+        if settings.tokens:
+            refusals = refusals if is_open else (*refusals, 401)
+        else:
+            refusals = (*refusals, 421) if method == "GET" else (*refusals, 403, 421)
         content = {JSON_TYPE: {"schema": _ref(answer)}} if answer in ANSWERS else {answer: {"schema": _TEXT}}
         if answer == "Decided":
             content[ARROW_TYPE] = {"schema": _BINARY}

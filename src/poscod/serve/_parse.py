@@ -23,6 +23,7 @@ from poscod.serve._stream import ARROW_TYPE, read_stream
 
 JSON_TYPE, NPY_TYPE = "application/json", "application/x-npy"
 LONGEST_ID = 200
+_FREE_BRACKETS = 1000
 _SOURCE = "the body"
 # What a cell may be: exactly these types, so that neither true nor "1" passes for a number.
 _NUMBERS = {int, float, type(None)}
@@ -76,8 +77,11 @@ def first_gap(batch: Batch, schema: Schema) -> str:
     return ""
 
 
-def parse_json(body: bytes) -> dict[str, Any]:
-    """Read a JSON object; NaN, Infinity and bottomless nesting are refused."""
+def parse_json(body: bytes, schema: Schema, max_rows: int) -> dict[str, Any]:
+    """Read a JSON object; NaN, Infinity and bottomless nesting are refused, and many more lists than rows before they are parsed."""
+    # Parsing holds up everybody, and lists cost most. Rows of numbers need one each; where texts come in, brackets may be theirs.
+    if schema.kind in ("table", "network") and body.count(b"[") + body.count(b"{") > 2 * max_rows + _FREE_BRACKETS:
+        raise too_many(max_rows)
     try:
         document = json.loads(body, parse_constant=_no_constant)
     except RecursionError:
@@ -120,7 +124,7 @@ def rows_from_document(document: dict[str, Any], schema: Schema, max_rows: int) 
 
 
 def _json(body: bytes, schema: Schema, max_rows: int) -> Batch:
-    return rows_from_document(parse_json(body), schema, max_rows)
+    return rows_from_document(parse_json(body, schema, max_rows), schema, max_rows)
 
 
 def _npy(body: bytes, schema: Schema, max_rows: int) -> Batch:
@@ -138,8 +142,9 @@ def _npy(body: bytes, schema: Schema, max_rows: int) -> Batch:
 
 def _arrow(body: bytes, schema: Schema, max_rows: int) -> Batch:
     # One column per number of a row, or features and logits as lists; and the ids.
-    most = None if schema.kind == "any" else 1 + max(2, schema.n_features + schema.n_logits)
-    columns = read_stream(body, max_rows, most)
+    width = schema.n_features + schema.n_logits
+    most, widest = (None, None) if schema.kind == "any" else (1 + max(2, width), width)
+    columns = read_stream(body, max_rows, most, widest, texts=schema.kind in ("frame", "any"))
     ids = _ids(columns.pop("id").tolist()) if "id" in columns and "id" not in schema.names else None
     if not columns:
         raise Refusal(422, "The Arrow stream must hold at least one column.")

@@ -8,9 +8,11 @@ Convention: JSON has no infinity, so an infinite number is written as the larges
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -122,6 +124,24 @@ class Refusal(Exception):
 def too_many(max_rows: int) -> Refusal:
     """Return the refusal of a batch beyond the limit."""
     return Refusal(413, f"A batch may have at most {max_rows} rows, got more: send several batches.", limit="rows")
+
+
+class Seldom:
+    """Says events that an attacker can cause at will: each at most once in so many seconds, with the number of those left out."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self._seconds = seconds
+        self._said: dict[str, float] = {}
+        self._unsaid: Counter[str] = Counter()
+
+    def say(self, event: str, **fields: Any) -> None:
+        """Write one line about an event, unless it was said a moment ago."""
+        now = time.monotonic()
+        if now - self._said.get(event, -math.inf) < self._seconds:
+            self._unsaid[event] += 1
+            return
+        self._said[event] = now
+        say(event, **fields, unsaid=self._unsaid.pop(event, 0))
 
 
 def say(event: str, **fields: Any) -> None:

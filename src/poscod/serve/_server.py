@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import resource
 import signal
 import socket
 import threading
@@ -16,10 +18,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn  # noqa: TID253 (this file is imported where a service is run)
-from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: TID253
+from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: TID253 (by name: httptools knows no limit of headers)
 
-from poscod.serve._say import say
+from poscod.serve._say import Seldom, say, where
 from poscod.serve._service import Service
+
+# Descriptors that are left for files, databases and the answers to those who are in.
+_SPARE = 32
+_BACKLOG = 1024
 
 
 class Server(uvicorn.Server):
@@ -28,11 +34,14 @@ class Server(uvicorn.Server):
     def __init__(self, app: Any, announce: Callable[[], None]) -> None:
         self._service: Service = app.state.service
         self._announce = announce
+        self._seldom = Seldom()
         settings = self._service.settings
+        most, backlog = _connections(settings.max_connections)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=_protocol(settings.body_seconds),
+                http=_protocol(settings.body_seconds, most, self._seldom),
+                backlog=backlog,
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -52,7 +61,7 @@ class Server(uvicorn.Server):
             loop = asyncio.get_running_loop()
             for name in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(name, self._drain, name.name)
-            loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, self._service.holder.reload)
+            loop.add_signal_handler(signal.SIGHUP, self._service.holder.reload_soon)
         yield
 
     def _drain(self, name: str) -> None:
@@ -65,18 +74,39 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the port and say so."""
+        asyncio.get_running_loop().set_exception_handler(self._unexpected)
         await super().startup(sockets=sockets)
+        for listener in sockets or ():  # asyncio takes in few at once; the others need not be turned away for that
+            listener.listen(_BACKLOG)
         self._announce()
 
+    def _unexpected(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say in a line what asyncio would write a traceback about, such as that no descriptor is left."""
+        error = context.get("exception")
+        self._seldom.say("loop-fault", sentence=context["message"], error=None if error is None else where(error))
 
-def _protocol(seconds: float) -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol with limits for headers that do not end and answers that are not read."""
 
-    class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+def _connections(wanted: int) -> tuple[int, int]:
+    """Return how many connections there may be, below what the system lets this process open, and how many are taken in at once."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return wanted, _BACKLOG
+    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else _SPARE
+    backlog = min(_BACKLOG, max(1, limit // 8))  # they are all open before the first can be closed
+    return max(1, min(wanted, limit - used - _SPARE - backlog)), backlog
+
+
+def _protocol(seconds: float, most: int, seldom: Seldom) -> type[asyncio.Protocol]:
+    """Return uvicorn's HTTP protocol with limits for connections, for headers that do not end and for answers that are not read."""
+
+    class Protocol(H11Protocol):
         timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            if len(self.connections) > most:
+                seldom.say("connections", sentence=f"{most} connections are open: further ones are closed at once.")
+                transport.abort()
             self.watch()
 
         def data_received(self, data: bytes) -> None:

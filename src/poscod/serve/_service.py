@@ -36,6 +36,8 @@ from poscod.serve._watch import Watch
 COSTS = {"alpha": "both", "tpr_min": "right"}
 """Costs that `/v1/at` takes, and which ends of [0, 1] belong to them."""
 _CACHED_RULES = 16
+# What each part gets for its end where the parts before it have used up the time.
+_LEAST_SECONDS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,7 @@ class Service:
         self.settings = settings
         self.draining = False
         self._rule = lru_cache(_CACHED_RULES)(_rule)
-        self.holder = ModelHolder(path, settings.trusted, self._new_model)
+        self.holder = ModelHolder(path, settings.trusted, settings.load_seconds, self._new_model)
         self.watch = Watch(self.holder.current, settings)
         self.log = None if settings.log is None else DecisionLog(open_sink(settings.log), settings.log_queue_rows)
         self.metrics = Metrics([self._samples, self.watch.samples])
@@ -64,9 +66,10 @@ class Service:
 
     def close(self) -> None:
         """Finish what was accepted, write the log, save the monitor."""
+        end = time.monotonic() + self.settings.shutdown_seconds
         for part in (self.engine, self.log, self.watch):
             if part is not None:
-                part.close(self.settings.shutdown_seconds)
+                part.close(max(_LEAST_SECONDS, end - time.monotonic()))
 
     async def compute(self, function: Callable[[], Any], until: float) -> Any:
         """Call a function in a compute thread."""

@@ -37,8 +37,12 @@ class Settings:
     ----------
     max_body_bytes : int, default=16777216
         Largest request body; larger ones get 413, with or without a Content-Length.
+    max_json_bytes : int, default=4194304
+        Largest body of JSON, whose parsing holds up all other requests; larger ones get 413. Arrow and NPY bodies have the limit above.
     max_rows : int, default=10000
         Largest batch; larger ones get 413.
+    max_connections : int, default=1000
+        How many connections are open at a time, and never more than the system lets the process open; further ones are closed at once.
     max_in_flight : int, default=256
         How many requests to /v1 are worked on at a time; further ones get 503 with Retry-After.
     request_seconds : float, default=10.0
@@ -51,6 +55,8 @@ class Settings:
         Small requests that wait at the same moment are decided together, up to this many rows; 0 decides each alone.
     reload_seconds : float, default=2.0
         How often the model file is looked at; 0 never looks.
+    load_seconds : float, default=60.0
+        How long a reload waits for the model file; one that takes longer is reported, and the old model goes on.
     trusted : tuple of str, default=()
         Type of another library to trust in the model file; there may be several.
     tokens : tuple of str, default=()
@@ -81,13 +87,16 @@ class Settings:
     """
 
     max_body_bytes: int = _count(16777216)
+    max_json_bytes: int = _count(4194304)
     max_rows: int = _count(10000)
+    max_connections: int = _count(1000)
     max_in_flight: int = _count(256)
     request_seconds: float = _number(10.0, closed="right")
     body_seconds: float = _number(10.0, closed="right")
     threads: int = _count(2)
     joint_rows: int = _count(512, least=0)
     reload_seconds: float = _number(2.0)
+    load_seconds: float = _number(60.0, closed="right")
     trusted: tuple[str, ...] = ()
     tokens: tuple[str, ...] = field(default=(), repr=False)
     open_metrics: bool = True
@@ -130,6 +139,18 @@ def is_loopback(host: str) -> bool:
     (True, True, False)
     """
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def without_port(host: str) -> str:
+    """Return the name or address in a Host header.
+
+    Examples
+    --------
+    >>> without_port("localhost:8000"), without_port("[::1]:8000"), without_port("example.org")
+    ('localhost', '::1', 'example.org')
+    """
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]

@@ -95,7 +95,15 @@ class SqlSink:
         self._ready = True
 
     def write(self, rows: Rows) -> None:
-        """Insert rows in one transaction."""
+        """Insert rows in one transaction; after a failure everything is asked for anew, also whether there is a table."""
+        try:
+            self._write(rows)
+        except Exception:
+            self._ready = False
+            self._engine.dispose()  # a connection may be one to a file that was deleted
+            raise
+
+    def _write(self, rows: Rows) -> None:
         if not self._ready:
             self._prepare()
         rows = [

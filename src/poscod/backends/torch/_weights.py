@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import textwrap
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from poscod._files import growth, open_source
 from poscod._optional import require
 from poscod.backends._running import reason
 from poscod.exceptions import InvalidInputError
@@ -60,6 +62,11 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     if source.suffix == ".safetensors":
         package = require("safetensors.torch", extra="files", feature="Reading .safetensors")
         return dict(package.load_file(str(source)))
+    with open_source(source) as file:
+        if zipfile.is_zipfile(file):  # torch inflates what it finds, however large
+            with zipfile.ZipFile(file) as archive:
+                if complaint := growth(archive, source.stat().st_size):
+                    raise InvalidInputError(f"{source} {complaint}, which torch.save never does: it is not read.")
     try:
         found: Any = torch.load(source, map_location="cpu", weights_only=True)
     except OSError:
