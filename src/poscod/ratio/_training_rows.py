@@ -172,10 +172,11 @@ def _hard_rows(sides: Sides, rng: np.random.Generator) -> Trace | None:
     """Compare how often the classifier is sure of rows that another learner finds hard, among labeled rows and in the traffic."""
     p, q = sides.probability, sides.traffic_probability
     assert q is not None
+    shares: tuple[float, ...] = HARD_SHARES
     if sides.features is None or sides.traffic is None:
         margins, shares = (np.zeros(len(p)), np.zeros(len(q))), (1.0,)
     else:
-        margins, shares = _margins(sides, rng), HARD_SHARES
+        margins = _margins(sides, rng)
     sure, sure_traffic = p.max(axis=1), q.max(axis=1)
     n, m = len(p), len(q)
     # Answers of the traffic count as often as among labeled rows, so that another class mix is no trace.
@@ -202,7 +203,8 @@ def _hard_rows(sides: Sides, rng: np.random.Generator) -> Trace | None:
 def _margins(sides: Sides, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Return by how much a learner that has not seen a row prefers the classifier's answer there: ridge regression on a Gaussian kernel, in folds."""
     x, t = sides.features, sides.traffic
-    assert x is not None and t is not None
+    assert x is not None
+    assert t is not None
     assert sides.traffic_probability is not None
     centre, spread = x.mean(axis=0), np.where(x.std(axis=0) > 0.0, x.std(axis=0), 1.0)
     x, t = (np.clip((rows - centre) / spread, -6.0, 6.0) for rows in (x, t))
