@@ -466,3 +466,31 @@ def test_a_reader_that_has_gone_is_no_error(model_file, tables):
     run = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert run.stdout.splitlines()[-1] == "0"
     assert "error" not in run.stderr
+
+
+def test_groups_are_a_column_of_one_table_or_both_and_no_feature(shell, tables, tmp_path):
+    known, log = columns_of("labeled"), columns_of("unlabeled")
+    user = np.arange(480) // 3
+    keep = ("größe", "width")
+    labeled = write_table(tmp_path / "known.csv", {**{n: known[n] for n in (*keep, "animal")}, "user": user})
+    plain = write_table(tmp_path / "log.csv", {n: log[n] for n in keep})
+    users = write_table(tmp_path / "users.csv", {**{n: log[n] for n in keep}, "user": 1000 + np.arange(240) // 2})
+    for other in (plain, users):
+        words = ["fit", labeled, other, "--target", "animal", "-o", tmp_path / "m.poscod", "--json"]
+        done = shell(*words, "--group", "user", "--threshold", "guaranteed", "--tpr-min", "0.8")
+        assert done.code == 0, done.err
+        document = json.loads(done.out)
+        assert document["features"] == list(keep)
+        assert document["ignored"] == document["ignored_unlabeled"] == []
+        held = document["rule"]["promise"]["groups"]
+        assert 38 <= held <= 42
+        assert document["rule"]["rows"] == 3 * held
+        assert f"over {held} held-out groups ({3 * held} rows)" in document["rule"]["sentence"]
+        assert shell("predict", tmp_path / "m.poscod", plain, "-o", tmp_path / "d.csv").code == 0
+    done = shell(*words, "--group", "nobody")
+    assert (done.code, "nobody" in done.err) == (2, True)
+    done = shell(*words, "--group", "animal")
+    assert (done.code, "holds groups and cannot be the target or an input" in done.err) == (2, True)
+    done = shell(*words, "--group", "user", "--engine", "dask")
+    assert done.code == 2
+    assert "--group needs rows in memory" in done.err or "dask" in done.err

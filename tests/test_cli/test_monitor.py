@@ -274,3 +274,22 @@ def test_bad_times_are_named_by_their_row_in_the_file(shell, model_file, tmp_pat
     assert done.code == 2
     assert "at row 250" in done.err
     assert not (tmp_path / "s.json").exists()
+
+
+def test_one_row_of_a_session_counts(shell, model_file, reference_file, tmp_path):
+    columns = log_columns()
+    at = columns["at"]
+    path = tmp_path / "sessions.csv"
+    with TableWriter(path) as file:
+        file.write(
+            {
+                **{name: np.repeat(values, 3) for name, values in columns.items()},
+                "session": np.repeat(np.arange(len(at)), 3),
+            }
+        )
+    words = ["monitor", model_file, path, "--time", "at", "--reference", reference_file, "--json"]
+    document = json.loads(shell(*words, "--group", "session").out)
+    assert document["totals"]["decisions"] == len(at)
+    assert {window["n"] for window in document["windows"]} == {150}
+    assert json.loads(shell(*words).out)["totals"]["decisions"] == 3 * len(at)
+    assert "'nobody'" in shell(*words, "--group", "nobody").err
