@@ -17,7 +17,7 @@ from poscod.exceptions import PoscodError
 from poscod.model._codec import ModelFileError
 from poscod.model._schema import Schema
 from poscod.model._scorer import Scorer
-from poscod.problem import Problem
+from poscod.problem import Problem, ScodProblem
 from poscod.rule import Rule
 from poscod.selector import Calibration
 
@@ -39,7 +39,7 @@ def check_state(model: Any) -> None:
             check_number(value, name, -np.inf, np.inf)
         if not np.isnan(calibration.ood_prior):  # some ratios do not know it
             check_number(calibration.ood_prior, "ood_prior", 0.0, 1.0)
-        model._asked()  # alpha, tpr_min, loss and the like, for which a refit asks
+        ScodProblem(model.alpha, model.tpr_min, model.loss)  # for which a refit asks
         _check_calibration(calibration)
     except ModelFileError:
         raise
