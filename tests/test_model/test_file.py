@@ -914,9 +914,14 @@ def test_sparse_matrices_and_generators_survive(tmp_path):
 
 def test_metadata_requests_survive(tmp_path):
     with config_context(enable_metadata_routing=True):
-        save(POSCOD(ratio=WOODS()).set_fit_request(sample_weight=True, X_unlabeled="traffic"), tmp_path / "m.poscod")
+        save(POSCOD(ratio=WOODS()).set_fit_request(groups=True, X_unlabeled="traffic"), tmp_path / "m.poscod")
         back = load(tmp_path / "m.poscod")
-        assert back.get_metadata_routing().fit.requests == {"sample_weight": True, "X_unlabeled": "traffic"}
+        assert back.get_metadata_routing().fit.requests == {
+            "groups": True,
+            "groups_unlabeled": None,
+            "sample_weight": None,
+            "X_unlabeled": "traffic",
+        }
         assert clone(back).get_metadata_routing().fit.requests == back.get_metadata_routing().fit.requests
     assert load(tmp_path / "m.poscod").get_params()["ratio"].get_params() == WOODS().get_params()
 

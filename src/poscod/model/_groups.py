@@ -37,6 +37,8 @@ APART = 0.65
 LARGEST, LARGEST_SHARE = 20, 0.05
 # In fewer columns than these, rows are near to each other by chance.
 LEAST_COLUMNS = 3
+# Standard deviations beyond which a value is only far.
+FARTHEST = 1e6
 BLOCK = 1024
 
 
@@ -75,33 +77,38 @@ def near_copies(X: Any, traffic: Any, codes: NDArray[np.int64]) -> Keys | None:
     sides = [measured(side, columns)[:1] for side in (X, traffic)]
     if not all(side and side[0].shape[1] for side in sides) or sides[0][0].shape[1] != sides[1][0].shape[1]:
         return None  # no numbers, or other columns, which others will say
-    known, other = (np.asarray(side[0]) for side in sides)
+    known, other = (np.asarray(side[0], dtype=np.float64) for side in sides)
     # Equal rows share a fold already, and of discrete rows most are equal: what counts is how near the next one is.
-    keys = row_hash(known, 0, np.float64)
+    keys = row_hash(known, 0)
     first = np.unique(keys, return_index=True)[1]
-    some = np.sort(np.unique(row_hash(other, 0, np.float64), return_index=True)[1])
+    some = np.sort(np.unique(row_hash(other, 0), return_index=True)[1])
     if min(len(first), len(some)) < LEAST_LOOK:
         return None
-    mean, scale = np.nanmean(known, axis=0), np.nanstd(known, axis=0)
-    scale = np.where(scale > 1e-12 * (1.0 + np.abs(mean)), scale, np.inf)
+    there = np.isfinite(known)  # gaps say nothing, and what is infinite will be refused
+    count = np.maximum(there.sum(axis=0), 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = np.where(there, known, 0.0).sum(axis=0) / count
+        scale = np.sqrt((np.where(there, known - mean, 0.0) ** 2).sum(axis=0) / count)
+    scale = np.where(np.isfinite(scale) & (scale > 1e-12 * (1.0 + np.abs(mean))), scale, np.inf)
     if np.isfinite(scale).sum() < LEAST_COLUMNS:
         return None
 
     def standard(values: NDArray[Any]) -> Floats:
-        return np.nan_to_num((values - mean) / scale)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.clip(np.nan_to_num((values - mean) / scale), -FARTHEST, FARTHEST)
 
     bank = standard(known[first])  # in the order of the hashes, which carries no meaning
     look, other = np.arange(len(bank))[:LOOK], standard(other[some[:: -(-len(some) // (2 * LOOK))]])
-    near, there = _nearest(bank[look], bank, look), _nearest(other, bank)
+    near, beyond = _nearest(bank[look], bank, look), _nearest(other, bank)
     order = np.sort(near)
     share = np.arange(1, len(order) + 1) / len(order)
-    beside = np.searchsorted(np.sort(there), order, side="right") / len(there)
+    beside = np.searchsorted(np.sort(beyond), order, side="right") / len(beyond)
     fits = np.flatnonzero((share >= LEAST_SHARE) & (TIMES * beside <= share))
     if not len(fits):
         return None
     last = np.flatnonzero(LINK_TIMES * beside <= share)[-1]
     # Rows that were not looked at may be a little farther from their copies, as long as the traffic is not as near.
-    limit = np.sort(there)[int(share[last] * len(there) / LINK_TIMES)]
+    limit = np.sort(beyond)[int(share[last] * len(beyond) / LINK_TIMES)]
     member = _linked(bank, codes[first], max(float(order[last]), min(BEYOND * float(order[last]), float(limit))))
     linked = look[member[look] >= 0]
     if len(linked) < LEAST_SHARE * len(look):
