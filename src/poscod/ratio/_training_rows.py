@@ -30,7 +30,7 @@ from poscod.ratio._ratio import SeenByClassifierWarning
 
 # Rows that are looked at: more cost time and tell little more. With fewer than the least nothing is said.
 MOST, LEAST = 1000, 40
-DIRECTIONS, FLIPS, BALANCE_LEVEL = 20, 400, 0.01
+DIRECTIONS, FLIPS, BALANCE_LEVEL = 20, 400, 0.005
 # Columns with no more values than this (categories, counts) have no middle: one of the two ends is taken. What is put together so may be rare by itself, which makes a
 # peak of rows that nobody has seen, too: the limit, in standard errors, is wider where all columns are such.
 NEIGHBOURS, FEW_VALUES, BETWEEN_LIMITS = 3, 12, (3.5, 5.0)
