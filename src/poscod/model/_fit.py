@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,6 @@ from poscod.selector import Calibration
 
 FOLDS, SHARE = 5, 0.5
 """What calibration="auto" means: so many folds, or that share where rows cannot be cross-fitted."""
-TRACE_ROWS = 2000
-"""Rows of each side that are looked at for traces of training."""
 
 
 class NoUnlabeledDataWarning(PoscodWarning):
@@ -297,11 +296,12 @@ def _by_shares(
     temperature = engine.temperature(rows.at[plan.learn], rows.codes[plan.learn])
     fitted, seen = None, Kept(np.arange(0), np.zeros((0, len(classes))), np.zeros(0))
     learn = rows.take(plan.learn)
+    sample = cache(lambda: engine.seen(learn, unlabeled, MIX_ROWS))  # one pass over the rows serves both
     suspect = False
     if not len(plan.train):
-        sample = engine.seen(learn, unlabeled, TRACE_ROWS)
-        suspect = trained_on(template, classifier, engine.like, sample.known, sample.rows.codes, sample.traffic)
-    mix = find_mix(class_mix, learn, lambda: engine.seen(learn, unlabeled, MIX_ROWS), temperature, classes)
+        rows_of = sample()
+        suspect = trained_on(template, classifier, engine.like, rows_of.known, rows_of.rows.codes, rows_of.traffic)
+    mix = find_mix(class_mix, learn, sample, temperature, classes)
     if ratio is not None:
         fitted = engine.fit_ratio(ratio, learn._replace(weight=in_mix(mix, learn)), unlabeled)
     transforms = needs_transform(classifier, engine.like)

@@ -30,10 +30,10 @@ from poscod.ratio._ratio import SeenByClassifierWarning
 
 # Rows that are looked at: more cost time and tell little more. With fewer than the least nothing is said.
 MOST, LEAST = 1000, 40
-DIRECTIONS, FLIPS, BALANCE_LEVEL = 20, 400, 0.01
+DIRECTIONS, FLIPS, BALANCE_LEVEL = 20, 400, 0.005
 # Columns with no more values than this (categories, counts) have no middle: one of the two ends is taken. What is put together so may be rare by itself, which makes a
 # peak of rows that nobody has seen, too: the limit, in standard errors, is wider where all columns are such.
-NEIGHBOURS, FEW_VALUES, BETWEEN_LIMITS = 3, 12, (3.5, 5.0)
+NEIGHBOURS, FEW_VALUES, BETWEEN_LIMITS, EXCESS_LIMIT, NO_TRAFFIC_LIMIT = 3, 12, (3.5, 5.0), 2.0, 8.0
 # Up to this share of the traffic may be OOD, and of none of it the classifier be sure, before the hard rows say anything.
 FOLDS, HARD_SHARES, SURE, RIDGE, OOD_MOST, HARD_LEVEL = 5, (0.1, 0.2), 0.25, 0.3, 0.4, 0.02
 
@@ -139,33 +139,65 @@ def _main_directions(features: Floats, most: int) -> Floats:
     return np.asarray(made * (np.sqrt(n) / np.linalg.norm(made, axis=0)))
 
 
+class Peak(NamedTuple):
+    """Mean probability of a class at rows and between them, and the standard error of the difference."""
+
+    at: float
+    between: float
+    error: float
+
+
 def _between(sides: Sides, ask: Ask, rng: np.random.Generator) -> Trace | None:
-    """Compare the probability of a row's class at the row with that half-way to its nearest rows of the class."""
-    x, codes = sides.features, sides.codes
+    """Compare the peak at labeled rows with none, and with that at rows of the traffic, which nobody has learned by heart."""
+    x = sides.features
     assert x is not None
-    scaled = x / np.where(x.std(axis=0) > 0.0, x.std(axis=0), 1.0)
+    few = np.array([len(np.unique(column)) <= FEW_VALUES for column in x.T])
+    scale = np.where(x.std(axis=0) > 0.0, x.std(axis=0), 1.0)
+    own = _peak(x, sides.probability, sides.codes, ask, few, scale, rng)
+    if own is None:
+        return None
+    # Classes like shells have other classes between their rows, and a peak at every row: the traffic shows it, too.
+    limit, excess = NO_TRAFFIC_LIMIT, np.inf
+    if sides.traffic is not None and sides.traffic_probability is not None:
+        t, q = sides.traffic[: len(x)], sides.traffic_probability[: len(x)]
+        other = _peak(t, q, q.argmax(axis=1), ask, few, scale, rng)
+        if other is not None:
+            limit = float(np.interp(few.mean(), (0.0, 1.0), BETWEEN_LIMITS))
+            excess = (own.at - own.between - other.at + other.between) / np.hypot(own.error, other.error)
+    if not own.at - own.between > limit * own.error or not excess > EXCESS_LIMIT:
+        return None
+    text = "it gives their class a probability of {at:.3f} at {rows} rows and of {between:.3f} half-way between two of them, where fresh rows show no such peak"
+    return Trace("between", text, {"rows": len(x), "at": own.at, "between": own.between})
+
+
+def _peak(
+    x: Floats,
+    p: Floats,
+    codes: NDArray[np.int64],
+    ask: Ask,
+    few: NDArray[np.bool_],
+    scale: Floats,
+    rng: np.random.Generator,
+) -> Peak | None:
+    """Ask for the probability of a class at rows and half-way to the nearest rows of the class."""
     pairs = []
     for code in np.unique(codes):
         own = np.flatnonzero(codes == code)
         if len(own) > NEIGHBOURS:
-            near = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(scaled[own]).kneighbors(return_distance=False)
+            near = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(x[own] / scale).kneighbors(return_distance=False)
             pairs.append(np.stack([np.repeat(own, NEIGHBOURS), own[near].ravel()]))
     if not pairs:
         return None
     a, b = np.concatenate(pairs, axis=1)
     middle = (x[a] + x[b]) / 2.0
-    few = np.array([len(np.unique(column)) <= FEW_VALUES for column in x.T])
     first = rng.random((len(a), int(few.sum()))) < 0.5
-    middle[:, few] = np.where(first, x[np.ix_(a, few)], x[np.ix_(b, few)])
+    middle[:, few] = np.where(first, x[a][:, few], x[b][:, few])
     between = np.asarray(ask(middle))[np.arange(len(a)), codes[a]]
-    at_rows = (sides.probability[a, codes[a]] + sides.probability[b, codes[a]]) / 2.0
+    at_rows = (p[a, codes[a]] + p[b, codes[a]]) / 2.0
     drop = at_rows - between
     # The pairs of a row are not independent.
     error = float(np.sqrt(np.sum(np.bincount(a, drop - drop.mean()) ** 2))) / len(drop)
-    if not drop.mean() > np.interp(few.mean(), (0.0, 1.0), BETWEEN_LIMITS) * error:
-        return None
-    text = "it gives their class a probability of {at:.3f} at {rows} rows and of {between:.3f} half-way between two of them, where fresh rows show no such peak"
-    return Trace("between", text, {"rows": len(codes), "at": float(at_rows.mean()), "between": float(between.mean())})
+    return Peak(float(at_rows.mean()), float(between.mean()), max(error, 1e-12))
 
 
 def _hard_rows(sides: Sides, rng: np.random.Generator) -> Trace | None:

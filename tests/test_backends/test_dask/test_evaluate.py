@@ -89,7 +89,8 @@ def test_frames_and_networks(world, rows):
     T, t = world(600, seed=3)
     label = np.array(["x", "y", "z"])
     frames = [pd.DataFrame(part, columns=NAMES) for part in (T, X, ood)]
-    model = POSCOD(FrozenEstimator(LogisticRegression().fit(frames[0], label[t])), CorrectedSigmoid("paper", ood_prior=0.3), random_state=7)  # fmt: skip
+    other, o = world(600, seed=8)
+    model = POSCOD(FrozenEstimator(LogisticRegression().fit(pd.DataFrame(other, columns=NAMES), label[o])), CorrectedSigmoid("paper", ood_prior=0.3), random_state=7)  # fmt: skip
     model = model.fit(frames[0], label[t], X_unlabeled=frames[2])
     lazy = [dd.from_pandas(frame.assign(key=1.0), npartitions=3) for frame in frames[1:]]
     series = dd.from_pandas(pd.Series(label[y]), npartitions=2)
