@@ -41,8 +41,8 @@ TPR_MIN, MISS, ROWS, TRAFFIC = 0.95, 0.05, 500, 500
 KEY = ("label", "set", "kind", "fit", "rows")
 VALUES = ("traffic", "warned", "trace", "tpr")
 TRAFFICS = [(0.0, "near", False), (0.3, "near", False), (0.1, "far", True), (0.3, "far", False), (0.1, "near", True)]
-# Limits were chosen on the first group; the second only reports.
-DEVELOPMENT, REPORT = ("digits", "clouds", "wide", "table", "noisy"), ("rings", "clinc", "cifar", "resnet")
+# Limits were chosen on the first group. Of the second, one fit of clinc was looked at before three limits were set; cifar and resnet only report.
+DEVELOPMENT, REPORT = ("digits", "clouds", "wide", "table", "noisy", "rings"), ("clinc", "cifar", "resnet")
 Rows = tuple[Any, Any]
 
 
