@@ -56,7 +56,6 @@ __all__ = [
     "NearCopiesWarning",
     "NoUnlabeledDataWarning",
     "Schema",
-    "Scorer",
     "UnlabeledEvaluation",
     "UntrustedTypesError",
     "load",
