@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
     world = GaussianWorld(means, means.mean(axis=0, keepdims=True) + 1.3)
     X, y = world.sample_id(ROWS, random_state=0)
     traffic, _ = world.sample_mixture(ROWS // 2, pi=0.15, random_state=1)
-    classifier = FrozenEstimator(LogisticRegression().fit(*world.sample_id(5000, random_state=2)))
+    classifier = FrozenEstimator(LogisticRegression().fit(*world.sample_id(5000, random_state=3)))
     model = POSCOD(classifier, CorrectedSigmoid("paper", l2=1e-6), alpha=0.3, tpr_min=0.95, random_state=0)
 
     later = np.linspace(0.05, 0.6, 8)  # shares of strangers in eight chunks of new traffic

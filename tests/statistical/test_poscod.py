@@ -169,6 +169,7 @@ def test_tpr_on_fresh_digits(digits):
     assert abs(model.ood_prior_ - 100 / 230) < 0.12
 
 
+@pytest.mark.filterwarnings("ignore::poscod.ratio.SeenByClassifierWarning")  # which is what this is about
 def test_threshold_on_training_rows_would_miss(digits):
     """A forest is almost sure of the rows it was trained on: calibrating there rejects far too many fresh ones."""
     X, y, ood = digits

@@ -68,7 +68,7 @@ def test_the_mix_of_the_labeled_rows_is_the_first_edition(model, rows):
     assert plain.rule_.promise.mix is None
     assert plain.ood_prior_ > 0.3  # what another mix is taken for
     fresh = SHIFTED.sample_id(20_000, random_state=5)[0]
-    assert plain.decide(fresh).accept.mean() < 0.895
+    assert plain.decide(fresh).accept.mean() < 0.9
 
 
 def test_known_shares_are_served_as_they_are(model, rows):

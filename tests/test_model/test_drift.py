@@ -95,7 +95,9 @@ def test_strangers_are_strangers(pi):
 def test_both_are_named_where_both_are_there():
     X, y = known(1500, 0)
     with pytest.warns(InputsDriftedWarning, match="strangers beside them"):
-        POSCOD(LogisticRegression(), random_state=0).fit(X, y, X_unlabeled=np.vstack([later(1350, 1), strange(150, 2)]))
+        POSCOD(LogisticRegression(), random_state=0).fit(
+            X, y, X_unlabeled=np.vstack([later(1350, 1, 0.4), strange(150, 2)])
+        )
 
 
 def test_id_only_learns_nothing_from_moved_traffic(drifted):
@@ -115,9 +117,9 @@ def test_id_only_learns_nothing_from_moved_traffic(drifted):
 
 
 def test_raise_refuses_and_other_words_are_refused():
-    X, y = known(600, 0)
+    X, y = known(900, 0)
     with pytest.raises(InputsDriftedError, match="have moved"):
-        POSCOD(LogisticRegression(), random_state=0, on_drift="raise").fit(X, y, X_unlabeled=later(600, 1, 0.5))
+        POSCOD(LogisticRegression(), random_state=0, on_drift="raise").fit(X, y, X_unlabeled=later(900, 1, 0.5))
     with pytest.raises(InvalidInputError, match="on_drift must be one of 'id_only', 'raise', 'warn', got 'stop'"):
         POSCOD(on_drift="stop").fit(X, y, X_unlabeled=X[:50] + 1.0)
 
@@ -129,7 +131,7 @@ def test_held_out_rows_are_looked_at_too():
 
 
 def test_a_ratio_without_a_certificate_is_not_asked():
-    X, y = known(600, 0)
+    X, y = known(900, 0)
 
     class Duck(CorrectedSigmoid.__mro__[2]):  # a scikit-learn estimator with fit and log_ratio
         def fit(self, X_id, X_unlabeled):

@@ -103,6 +103,7 @@ def test_strangers_are_found_beside_near_copies():
 @pytest.mark.parametrize(
     "how", [{}, {"threshold": "guaranteed", "delta": 0.3}, {"calibration": 0.5}, {"calibration": 4}]
 )
+@pytest.mark.filterwarnings("ignore::poscod.model.ClassMixWarning")  # traffic of noise has any mix
 def test_a_group_is_on_one_side_of_every_split(how):
     rng = np.random.default_rng(1)
     X, y, group = users(150, rng)

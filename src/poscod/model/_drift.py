@@ -32,11 +32,15 @@ ON_DRIFT = {
 }
 """What is done about drift, and what is said beside it."""
 # AUROC of log g between labeled rows and what it takes for OOD, from which on strangers are strange whatever else is there.
-STRANGE = 0.9
+STRANGE = 0.85
 # Share of the ratio's gain in likelihood that a tilt must reach to be another explanation.
-EXPLAINED = 0.78
+EXPLAINED = 0.82
+# With fewer rows of a side, or fewer columns, strangers near the labeled rows and moved inputs look alike, and nothing is said.
+LEAST_ROWS, LEAST_COLUMNS = 500, 5
 # Certified OOD share above which the traffic is called another one, not a mixture: most of it is not like the labeled rows.
 MOST = 0.55
+# And above which it is so whatever a tilt explains: hardly anything of it is like the labeled rows.
+NEARLY_ALL = 0.8
 # No row counts for more than this in the likelihood: one cell far away would else decide.
 LARGEST_LOSS = 4.0
 # Rows of a side, and columns, that a tilt is fitted on; its penalties; and the range that it sees.
@@ -100,7 +104,7 @@ def find_drift(
     if sides[0] is None or sides[1] is None:
         return None
     tilt = _Tilt(sides[0], sides[1], own, other, folds)
-    if not whole and tilt.gain < EXPLAINED * tilt.gain_of(_log_rho(log_ratios, pi)):
+    if certified < NEARLY_ALL and tilt.gain < EXPLAINED * tilt.gain_of(_log_rho(log_ratios, pi)):
         return None
     return Drift(
         *_columns(sides[0], sides[1], own, other, names),
@@ -121,11 +125,17 @@ def drift_of(
     folds: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
     ratio: Any,
 ) -> Drift | None:
-    """Return what moved between rows as a fit sees them; ratios that certify nothing, and rows without numbers, are not asked."""
+    """Return what moved between rows as a fit sees them; only the strong recipe is asked, with enough rows and columns of numbers."""
     known, traffic = views
     if not isinstance(ratio, Ratio) or traffic is None or known.features is None or traffic.features is None:
         return None
     width = known.features.shape[1]
+    if (
+        getattr(ratio, "recipe", None) != "strong"
+        or width < LEAST_COLUMNS
+        or min(len(known), len(traffic)) < LEAST_ROWS
+    ):
+        return None
     made = names_of(classifier) if transforms else [str(name) for name in getattr(X, "columns", ())]
     word = "feature" if isinstance(X, Activations) else "column"
     names = made if made is not None and len(made) == width else [f"{word} {j}" for j in range(width)]

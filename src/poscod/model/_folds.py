@@ -117,7 +117,8 @@ def fit_folds(
                 folds,
                 fitted,
             )
-        if isinstance(fitted, Ratio) and seen is not None and not isinstance(template, (FrozenEstimator, NetworkHead)):
+        trained = not isinstance(template, (FrozenEstimator, NetworkHead))
+        if isinstance(fitted, Ratio) and fitted.realigns and seen is not None and trained:
             fitted.realign(seen, _served(classifier, traffic, seen, transforms))
     guard = None
     if fitted is not None:

@@ -222,9 +222,14 @@ class CorrectedSigmoid(Ratio):
         self.acceptance_, self.candidates_ = fit.acceptance, fit.weights
         return fit
 
+    @property
+    def realigns(self) -> bool:
+        """Whether `realign` does anything: evidence of the strong recipe is the classifier's, too."""
+        return self.recipe == "strong"
+
     def realign(self, X: Any, X_served: Any) -> None:
         """Take the difference between two views of the same rows out of the evidence of new rows; see `Ratio.realign`."""
-        if self.recipe == "strong":
+        if self.realigns:
             sides = (
                 as_rows(rows, name, minimum=0, like=self.columns_) for rows, name in ((X, "X"), (X_served, "X_served"))
             )

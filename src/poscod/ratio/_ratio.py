@@ -156,6 +156,11 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             groups_unlabeled=groups_unlabeled,
         )
 
+    @property
+    def realigns(self) -> bool:
+        """Whether `realign` does anything."""
+        return False
+
     def realign(self, X: Any, X_served: Any) -> None:
         """Take into account that the classifier of new rows is not the one that `cross_fit` saw rows through; does nothing where evidence is not its own.
 
