@@ -112,6 +112,34 @@ def test_the_page_in_a_browser(page, summary, tmp_path):
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+HOSTILE = ["</script><img src=x onerror=alert(1)>", "<script>alert(2)</script>", "\"'><svg onload=alert(3)>"]
+
+
+def test_hostile_class_names_stay_text_in_a_browser(page, tmp_path):
+    """Another class mix names classes in the short version, in findings and in a table: letter by letter, and none of it runs."""
+    X, y = WORLD.sample_id(1500, random_state=0)
+    names = np.array(HOSTILE[:2])
+    model = POSCOD(tpr_min=0.9, random_state=0).fit(
+        X, names[y], X_unlabeled=WORLD.sample_mixture(800, 0.3, random_state=1)[0]
+    )
+    watch = Monitor(Reference.from_model(model, ood=WORLD.sample_ood(400, random_state=2), created="2026-01-01"))
+    rows, classes = WORLD.sample_id(6000, random_state=7)
+    watched = model.decide(rows[classes == 1])
+    for day in range(12):
+        part = slice(200 * day, 200 * (day + 1))
+        decisions = type(watched)(**{name: values[part] for name, values in vars(watched).items()})
+        watch.update(decisions, at=np.datetime64("2026-02-01") + np.timedelta64(day, "D"))
+    write(watch.summary(), tmp_path / "page.html", title=HOSTILE[2])
+    opened: list[str] = []
+    page.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
+    page.goto((tmp_path / "page.html").as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    assert page.title() == HOSTILE[2]
+    assert HOSTILE[1] in page.evaluate("document.body.textContent")
+    assert page.evaluate("document.images.length + document.scripts.length") == 0
+    assert not opened
+
+
 def test_the_short_version_names_the_worst_also_when_it_is_over(summary):
     (alarm,) = [f for f in summary["findings"] if f["code"] == "PSC001"]
     assert f"<p>{alarm['sentence']}</p>" in render(summary).split('id="findings"')[0]
