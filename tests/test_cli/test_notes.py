@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from poscod import POSCOD
@@ -168,3 +169,26 @@ def test_traffic_without_strangers_is_told_in_rows_and_options(notes):
     shares = notes("--calibration", "0.5", unlabeled={"größe": X[:, 0], "width": X[:, 1]})
     assert shares[1] == "the ratio sees about 120 of your 480 labeled rows; --calibration auto gives it more."
     assert len(shares) == 2
+
+
+def test_drift_is_said_with_the_names_of_the_table_and_refused_where_asked(shell, tmp_path):
+    rng = np.random.default_rng(0)
+    centres = rng.normal(0.0, 1.2, (3, 8))
+
+    def table(name, moved):
+        y = rng.integers(0, 3, 1500)
+        rows = pd.DataFrame(centres[y] + rng.normal(size=(1500, 8)), columns=[f"x{j}" for j in range(8)])
+        rows["x4"] += moved
+        rows.assign(label=y).to_csv(tmp_path / name, index=False)
+
+    table("lab.csv", 0.0)
+    table("log.csv", 0.6)
+    given = "fit", tmp_path / "lab.csv", tmp_path / "log.csv", "--target", "label", "-o", tmp_path / "m.poscod"
+    run = shell(*given, "--on-drift", "raise")
+    assert run.code == 2
+    assert "most of all x4" in run.err
+    assert not (tmp_path / "m.poscod").exists()
+    run = shell(*given)
+    assert run.code == 0
+    assert "Drift: Known inputs of the traffic seem to have moved, as drift does (most of all x4 (+0.3" in run.out
+    assert "Note:" not in run.out

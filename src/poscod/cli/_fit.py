@@ -34,11 +34,13 @@ from poscod.model import (
     ON_DRIFT,
     POSCOD,
     ClassMixWarning,
+    InputsDriftedError,
     InputsDriftedWarning,
     Schema,
     drift_document,
     listed,
     mix_document,
+    named,
 )
 
 EXAMPLES = (
@@ -164,7 +166,10 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit
     model = _model(args, classifier, ratio, y, schema)
     with console.working("fitting"), naming_classes(schema), _as_notes(found) as notes:
-        model.fit(X, y, X_unlabeled=traffic, groups=groups[0], groups_unlabeled=groups[1])
+        try:
+            model.fit(X, y, X_unlabeled=traffic, groups=groups[0], groups_unlabeled=groups[1])
+        except InputsDriftedError as error:
+            raise InvalidInputError(named(error.facts["drift"], schema.features).sentence()) from error
     return Fitted(model.with_schema(schema), columns, (len(y), len(traffic)), notes)
 
 

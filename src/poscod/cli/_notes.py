@@ -99,6 +99,8 @@ def share_notes(model: Any, held: float | str, n_labeled: int) -> list[str]:
             return []  # it sees all of them, or as many as there can be
         seen = round(n_labeled * held / 2)
         return [f"the ratio sees about {seen:,} of your {n_labeled:,} labeled rows; --calibration auto gives it more."]
+    if model.calibration_.drift is not None:  # of which the story speaks
+        return []
     low, high = ratio.ood_prior_interval(0.95)
     if model.calibration_.ood_prior > NEARLY_ALL and low > 0.0:
         return [

@@ -6,7 +6,7 @@
 """
 
 from poscod.model._codec import ModelFileError, read_npy
-from poscod.model._drift import ON_DRIFT, InputsDriftedError, InputsDriftedWarning, drift_document
+from poscod.model._drift import ON_DRIFT, InputsDriftedError, InputsDriftedWarning, drift_document, named
 from poscod.model._evaluate import (
     Evaluation,
     Measured,

@@ -274,7 +274,7 @@ def _columns(
         step = np.concatenate([own / own.sum(), -other / other.sum()])[order]
         last = np.append(np.diff(both[order]) > 0.0, True)
         moved.append(float(np.abs(np.cumsum(step)[last]).max()))
-    first = np.argsort(-np.array(moved), kind="stable")[:NAMED]
+    first = [j for j in np.argsort(-np.array(moved), kind="stable")[:NAMED].tolist() if moved[j] >= 0.5 * max(moved)]
     shift, spread = [], []
     for j in first:
         a, b = (np.asarray(side[:, j], dtype=np.float64) for side in (known, traffic))
@@ -291,7 +291,7 @@ def _columns(
 def tell(drift: Drift, on_drift: str) -> None:
     """Warn, or refuse."""
     if on_drift == "raise":
-        raise InputsDriftedError("{sentence}", sentence=drift.sentence())
+        raise InputsDriftedError("{sentence}", sentence=drift.sentence(), drift=drift)
     warn_caller(
         InputsDriftedWarning("{sentence} " + ON_DRIFT[on_drift], sentence=drift.sentence(), parameter="on_drift")
     )
@@ -300,7 +300,13 @@ def tell(drift: Drift, on_drift: str) -> None:
 def drift_document(model: Any) -> dict[str, Any] | None:
     """Return what is known of inputs that moved as plain values: `Drift.to_dict`, the same for shell, report, service and ONNX metadata; None where nothing is."""
     drift = model.calibration_.drift
-    return None if drift is None else drift.to_dict()
+    return None if drift is None else named(drift, model.schema_.features).to_dict()
+
+
+def named(drift: Drift, names: Sequence[str]) -> Drift:
+    """Return drift of numbered columns with the names that a table has for them."""
+    known = {f"column {j}": str(name) for j, name in enumerate(names)}
+    return replace(drift, columns=tuple(known.get(column, column) for column in drift.columns))
 
 
 def closed(ratio: Any) -> Any:
