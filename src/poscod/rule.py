@@ -83,13 +83,13 @@ class Promise:
     def condition(self) -> str:
         """What the promise is conditional on, in a sentence."""
         like = "It speaks of ID inputs like the calibration rows"
-        if self.moved:
-            like += ", which known inputs of the traffic no longer are,"
         if self.over == "classes":
             like += " of their class, in any class mix"
         elif self.mix is not None:
             like += f" {_MIXES[self.mix]}" + (", which is not that of the traffic" if self.mix == "labeled" else "")
         like += "" if self.groups is None else ", a random one of a fresh group"
+        if self.moved:
+            like += ", which known inputs of the traffic no longer are"
         if self.confidence is None:
             return f"{like}, on average."
         if self.rules > 1:
