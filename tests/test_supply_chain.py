@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -93,6 +94,10 @@ def test_make_checks_hashes_where_the_lock_is_for_this_machine():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    "POSCOD_FRESH" not in os.environ,
+    reason="installs everything for minutes, as make test does itself; set POSCOD_FRESH",
+)
 def test_a_fresh_environment_takes_nothing_but_what_is_locked(tmp_path):
     """Some minutes: every file is fetched and compared."""
     if (
