@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
-from scipy.stats import rankdata
+from scipy.special import expit, logit
 from sklearn.base import clone
 
 from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.decision import rejection_score
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
+from poscod.metrics import auroc
 from poscod.model._scorer import names_of
-from poscod.ratio import Ratio, quick_ratio
+from poscod.ratio import Ratio, log_rho, quick_ratio
 from poscod.selector import NAMED, Calibration, Drift, tpr_threshold
 
 ON_DRIFT = {
@@ -60,22 +60,19 @@ class InputsDriftedError(InvalidInputError):
 
 
 def find_drift(
-    sides: tuple[NDArray[Any] | None, NDArray[Any] | None],
     views: tuple[Activations, Activations],
     log_ratios: tuple[Floats, Floats],
     weights: tuple[Floats | None, Floats | None],
     folds: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
-    ratio: Any,
+    ratio: Ratio,
     names: Sequence[str],
 ) -> Drift | None:
     """Return what moved, or None where nothing shows that known inputs did.
 
     Parameters
     ----------
-    sides : tuple of ndarray or None
-        Columns of labeled and unlabeled rows that are compared; None where rows have no numbers.
     views : tuple of Activations
-        What the ratio saw of both.
+        What the ratio saw of labeled and unlabeled rows: their features are compared.
     log_ratios : tuple of ndarray
         log g of both, by parts that have not seen the row.
     weights : tuple of ndarray or None
@@ -97,22 +94,16 @@ def find_drift(
     own, other = (
         np.ones(len(v)) if w is None else w * (len(w) / w.sum()) for v, w in zip(log_ratios, weights, strict=True)
     )
-    ood = expit(log_ratios[1] + np.log(pi) - np.log1p(-min(pi, 1.0 - 1e-9)))
     whole = certified > MOST
-    if not whole and strangeness(log_ratios, own, ood * other) >= STRANGE:
+    if not whole and strangeness(log_ratios, own, _p_ood(log_ratios[1], pi) * other) >= STRANGE:
         return None
-    if sides[0] is None or sides[1] is None:
+    known, traffic = (np.asarray(view.features, dtype=np.float64) for view in views)
+    tilt = _Tilt(known, traffic, own, other, folds)
+    learned = log_rho(log_ratios[0], pi), log_rho(log_ratios[1], pi)
+    if certified < NEARLY_ALL and tilt.gain < EXPLAINED * tilt.gain_of(learned):
         return None
-    tilt = _Tilt(sides[0], sides[1], own, other, folds)
-    if certified < NEARLY_ALL and tilt.gain < EXPLAINED * tilt.gain_of(_log_rho(log_ratios, pi)):
-        return None
-    return Drift(
-        *_columns(sides[0], sides[1], own, other, names),
-        0.0,
-        0.0,
-        whole,
-        _strangers_left(tilt, views, own, other, folds),
-    )
+    left = _strangers_left(tilt, views, own, other, folds)
+    return Drift(*_columns(known, traffic, own, other, names), 0.0, 0.0, whole, left)
 
 
 def drift_of(
@@ -139,41 +130,30 @@ def drift_of(
     made = names_of(classifier) if transforms else [str(name) for name in getattr(X, "columns", ())]
     word = "feature" if isinstance(X, Activations) else "column"
     names = made if made is not None and len(made) == width else [f"{word} {j}" for j in range(width)]
-    found = find_drift((known.features, traffic.features), (known, traffic), log_ratios, weights, folds, ratio, names)
+    found = find_drift((known, traffic), log_ratios, weights, folds, ratio, names)
     ratio.moved_ = found is not None
     return found
 
 
 def settled(calibration: Calibration, rule: Any) -> tuple[Calibration, Drift]:
-    """Return a calibration whose drift says, and that drift, what the rejections of the traffic rest on, under a rule and under one that looks at the risk alone."""
+    """Return a calibration, and its drift, which says what the rejections of the traffic rest on: how many a rule that looks at the risk alone would accept."""
     assert calibration.drift is not None
     known, traffic = calibration.known(rule.problem.loss), calibration.traffic(rule.problem.loss)
     rejected = rejection_score(traffic.risk, traffic.log_ratio, rule.slope) > rule.threshold
     if not rejected.any():
         return calibration, calibration.drift
     alone = tpr_threshold(known.risk, rule.problem.tpr_min or 0.95, weight=calibration.row_weight).threshold
-    ood = expit(
-        traffic.log_ratio + np.log(max(calibration.ood_prior, 1e-9)) - np.log1p(-min(calibration.ood_prior, 1.0 - 1e-9))
-    )
     drift = replace(
         calibration.drift,
         rejections=float((traffic.risk[rejected] <= alone).mean()),
-        strange=float(ood[rejected].mean()),
+        strange=float(_p_ood(traffic.log_ratio[rejected], calibration.ood_prior).mean()),
     )
     return replace(calibration, drift=drift), drift
 
 
 def strangeness(log_ratios: tuple[Floats, Floats], weight: Floats, ood: Floats) -> float:
     """Return the AUROC of log g between labeled rows and the OOD part of the traffic, in which rows count by p(O | x)."""
-    ranks = rankdata(np.concatenate(log_ratios))
-    order = np.argsort(ranks, kind="stable")
-    mass = np.concatenate([weight / weight.sum(), np.zeros(len(ood))])[order]
-    below = np.concatenate([[0.0], np.cumsum(mass)])
-    first = np.searchsorted(ranks[order], ranks[order], side="left")
-    last = np.searchsorted(ranks[order], ranks[order], side="right")
-    middle = np.empty(len(ranks))
-    middle[order] = 0.5 * (below[first] + below[last])
-    return float(np.average(middle[len(weight) :], weights=np.maximum(ood, 1e-12)))
+    return float(auroc(*log_ratios, weight_id=weight, weight_ood=np.maximum(ood, 1e-12)))
 
 
 class _Tilt:
@@ -182,13 +162,10 @@ class _Tilt:
     def __init__(self, known: NDArray[Any], traffic: NDArray[Any], own: Floats, other: Floats, folds: Any) -> None:
         self.at = tuple(np.arange(0, len(side), max(1, -(-len(side) // ROWS))) for side in (known, traffic))
         columns = np.arange(0, known.shape[1], max(1, -(-known.shape[1] // COLUMNS)))
-        parts = [
-            np.asarray(side[np.ix_(at, columns)], dtype=np.float64)
-            for side, at in zip((known, traffic), self.at, strict=True)
-        ]
+        parts = [side[np.ix_(at, columns)] for side, at in zip((known, traffic), self.at, strict=True)]
         weight = [w[at] / w[at].sum() for w, at in zip((own, other), self.at, strict=True)]
-        low, high = np.nanquantile(parts[0], RANGE, axis=0)
-        x = np.clip(np.nan_to_num(np.concatenate(parts), nan=0.0), low, high)
+        low, high = np.quantile(parts[0], RANGE, axis=0)
+        x = np.clip(np.concatenate(parts), low, high)
         x -= x.mean(axis=0)
         x /= np.maximum(x.std(axis=0), 1e-12)
         x = np.concatenate([x, x**2], axis=1)
@@ -254,12 +231,13 @@ def _strangers_left(
     found = quick_ratio(views[0][at[0]], views[1][at[1]], weight / weight.mean(), other[at[1]], part)
     if found is None or not found.pi > 0.0:
         return False
-    left = expit(found.traffic + np.log(found.pi) - np.log1p(-min(found.pi, 1.0 - 1e-9)))
+    left = _p_ood(found.traffic, found.pi)
     return strangeness((found.known, found.traffic), weight, left * other[at[1]]) >= STRANGE
 
 
-def _log_rho(log_ratios: tuple[Floats, Floats], pi: float) -> tuple[Floats, Floats]:
-    return tuple(np.logaddexp(np.log1p(-min(pi, 1.0 - 1e-9)), np.log(pi) + values) for values in log_ratios)
+def _p_ood(log_ratio: Floats, pi: float) -> Floats:
+    """Return p(O | x) in traffic with a share pi of OOD rows."""
+    return np.asarray(expit(log_ratio + logit(pi)))
 
 
 def _columns(
@@ -268,7 +246,7 @@ def _columns(
     """Return the columns whose distributions lie farthest apart, with shifts and spreads."""
     moved = []
     for j in range(known.shape[1]):
-        a, b = (np.asarray(side[:, j], dtype=np.float64) for side in (known, traffic))
+        a, b = known[:, j], traffic[:, j]
         both = np.concatenate([a, b])
         order = np.argsort(both, kind="stable")
         step = np.concatenate([own / own.sum(), -other / other.sum()])[order]
@@ -277,13 +255,12 @@ def _columns(
     first = [j for j in np.argsort(-np.array(moved), kind="stable")[:NAMED].tolist() if moved[j] >= 0.5 * max(moved)]
     shift, spread = [], []
     for j in first:
-        a, b = (np.asarray(side[:, j], dtype=np.float64) for side in (known, traffic))
-        scale = max(float(np.nanstd(a)), 1e-12)
+        a, b = known[:, j], traffic[:, j]
+        scale = max(float(np.std(a)), 1e-12)
         shift.append(
-            float(np.nanmean(np.clip(b, *np.nanquantile(b, RANGE))) - np.nanmean(np.clip(a, *np.nanquantile(a, RANGE))))
-            / scale
+            float(np.mean(np.clip(b, *np.quantile(b, RANGE))) - np.mean(np.clip(a, *np.quantile(a, RANGE)))) / scale
         )
-        width = [float(np.subtract(*np.nanquantile(values, (0.84, 0.16)))) for values in (a, b)]
+        width = [float(np.subtract(*np.quantile(values, (0.84, 0.16)))) for values in (a, b)]
         spread.append(width[1] / width[0] if min(width) > 0.0 else 1.0)
     return tuple(names[j] for j in first), tuple(shift), tuple(spread)
 

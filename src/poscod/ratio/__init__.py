@@ -8,7 +8,7 @@ ID rows must be rows the classifier was not trained on.
 from poscod.ratio._baselines import NNPU, WOODS
 from poscod.ratio._corrected_sigmoid import CorrectedSigmoid
 from poscod.ratio._design import Design, Moments, Scaler, fit_scaler, moments, scaler_of
-from poscod.ratio._diagnose import FINDINGS, Diagnosis, diagnose, format_diagnosis
+from poscod.ratio._diagnose import FINDINGS, Diagnosis, diagnose, format_diagnosis, log_rho
 from poscod.ratio._em import EMRatio
 from poscod.ratio._evidence import FARTHEST, RESOLVED, TINY, Landmarks
 from poscod.ratio._first_edition import FirstBank

@@ -123,7 +123,7 @@ def diagnose(
     pi = ratio.ood_prior_
     if not 0.0 <= pi <= 1.0:
         raise InvalidInputError(f"ratio must estimate an OOD prior, got {type(ratio).__name__} with ood_prior_ = {pi}.")
-    rho_id, rho_u = _log_rho(log_id, pi), _log_rho(log_u, pi)
+    rho_id, rho_u = log_rho(log_id, pi), log_rho(log_u, pi)
     weight = check_weight(sample_weight_id, "sample_weight_id", len(rho_id), like="X_id")
     # Weights say what the ID rows stand for, not how many they are.
     own = np.ones(len(rho_id)) if weight is None else weight * (len(weight) / weight.sum())
@@ -214,7 +214,7 @@ def format_diagnosis(found: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def _log_rho(log_g: Floats, pi: float) -> Floats:
+def log_rho(log_g: Floats, pi: float) -> Floats:
     """Return log(1 - pi + pi g)."""
     if pi == 0.0:
         return np.zeros(len(log_g))
