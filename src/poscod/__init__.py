@@ -12,7 +12,8 @@ from poscod.activations import Activations
 from poscod.decision import Decisions
 from poscod.model import POSCOD
 from poscod.problem import ScodProblem
+from poscod.verdict import OOD
 
 __version__ = "0.2.0"
 
-__all__ = ["POSCOD", "Activations", "Decisions", "ScodProblem", "__version__"]
+__all__ = ["OOD", "POSCOD", "Activations", "Decisions", "ScodProblem", "__version__"]

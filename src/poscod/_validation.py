@@ -27,6 +27,13 @@ def refusal(parameter: str, sentence: str, **facts: Any) -> InvalidInputError:
     return InvalidInputError("{parameter} " + sentence, parameter=parameter, **facts)
 
 
+def listed(names: Iterable[Any], most: int = 8) -> str:
+    """Return names in quotes, and how many more there are."""
+    names = [str(name) for name in names]
+    shown = ", ".join(f"'{name}'" for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def as_array(values: Any, name: str) -> NDArray[Any]:
     """Convert to an array of real numbers, keeping float32 and float64 as they are."""
     try:

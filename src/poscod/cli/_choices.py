@@ -16,10 +16,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.naive_bayes import GaussianNB
 
-from poscod._validation import check_choice
+from poscod._validation import check_choice, listed
 from poscod.cli._tables import open_table
 from poscod.exceptions import InvalidInputError
-from poscod.model import listed
 from poscod.problem import LOSSES
 from poscod.ratio import CorrectedSigmoid
 

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._optional import require
-from poscod._validation import nearest
+from poscod._validation import listed, nearest
 from poscod.exceptions import InvalidInputError
-from poscod.model import listed
 
 
 def arrow(module: str = "pyarrow") -> Any:

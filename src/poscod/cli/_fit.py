@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._validation import check_choice
+from poscod._validation import check_choice, listed
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, mix_of, ratio_name, reject_label_of
 from poscod.cli._columns import Column, Table
 from poscod.cli._console import Console, add_output_options, percent, ranged
@@ -38,7 +38,6 @@ from poscod.model import (
     InputsDriftedWarning,
     Schema,
     drift_document,
-    listed,
     mix_document,
     named,
 )

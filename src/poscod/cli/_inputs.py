@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod._validation import listed
 from poscod.cli._columns import Block, Column, Table
 from poscod.cli._console import add_alias
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
-from poscod.model import Schema, listed
+from poscod.model import Schema
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from poscod._validation import listed
 from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._dask import FrameTable, add_engine_options, on_dask, open_cluster, predict_on_dask
@@ -24,7 +25,7 @@ from poscod.cli._models import add_model_options, load_model
 from poscod.cli._tables import TableWriter, check_output, open_table
 from poscod.decision import REASONS, Decisions, Explained
 from poscod.exceptions import InvalidInputError
-from poscod.model import POSCOD, Schema, listed
+from poscod.model import POSCOD, Schema
 
 EXAMPLES = (
     "poscod predict model.poscod new.parquet -o decisions.parquet",

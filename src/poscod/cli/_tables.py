@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, final
 
 from poscod._files import check_source, check_target, replacing
+from poscod._validation import listed
 from poscod.cli._arrays import ArrayWriter, open_npy, open_npz
 from poscod.cli._arrow import CsvTable, open_ipc, open_parquet
 from poscod.cli._columns import Block, Table, arrow, to_arrow
 from poscod.cli._console import visible
 from poscod.exceptions import InvalidInputError
-from poscod.model import listed
 
 
 class Format(NamedTuple):

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from poscod._validation import Floats, check_choice, check_labels, check_weight, refusal
+from poscod._validation import Floats, check_choice, check_labels, check_weight, listed, refusal
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.model._drift import ON_DRIFT, closed, drift_of, settled, tell
@@ -41,7 +41,7 @@ from poscod.model._parts import (
 from poscod.model._plan import Indices, plan_folds, plan_shares
 from poscod.model._range import Guard, Range, extents, measured, numeric_columns, ranges_of, scale_of
 from poscod.model._rows import chunks, is_numeric, marked_rows, n_rows, row_keys, same_rows, take
-from poscod.model._schema import Schema, listed
+from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, unchecked, view
 from poscod.model._trained_on import trained_on
 from poscod.problem import RiskBound

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._optional import require
-from poscod._validation import nearest
+from poscod._validation import listed, nearest
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
 from poscod.model._rows import LEAST_PROBABILITY
@@ -344,13 +344,6 @@ class Schema:
                 allowed=width,
             )
         return matrix
-
-
-def listed(names: Iterable[Any], most: int = 8) -> str:
-    """Return names in quotes, and how many more there are."""
-    names = [str(name) for name in names]
-    shown = ", ".join(f"'{name}'" for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _cells(values: NDArray[Any]) -> Any:

@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod._validation import listed
 from poscod.exceptions import InvalidInputError
-from poscod.model import Schema, listed, read_npy
+from poscod.model import Schema, read_npy
 from poscod.serve._say import Refusal, too_many
 from poscod.serve._stream import ARROW_TYPE, read_stream
 

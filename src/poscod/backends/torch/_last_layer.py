@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from poscod._validation import listed
 from poscod.exceptions import InvalidInputError
-from poscod.model import listed
 
 Tensor = torch.Tensor
 
