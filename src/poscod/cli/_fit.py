@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from poscod._validation import check_choice, listed
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, mix_of, ratio_name, reject_label_of
@@ -94,6 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="strong: best; paper: the paper's log-linear ratio, which decides many times faster",
     )
     how.add_argument(
+        "--unseen-share",
+        type=float,
+        metavar="SHARE",
+        help="share of OOD inputs taken to be of kinds that the log does not hold (default: chosen, 0.02 to 0.2); 0.5 guards against new kinds most",
+    )
+    how.add_argument(
         "--calibration",
         type=_calibration,
         default="auto",
@@ -140,7 +147,7 @@ def run(args: argparse.Namespace) -> None:
             f"{args.unlabeled} is given as labeled and as unlabeled: the unlabeled rows must be traffic of their own."
         )
     classifier = check_choice(args.classifier, "--classifier", CLASSIFIERS)
-    ratio = check_choice(args.ratio, "--ratio", RATIOS)
+    ratio = clone(check_choice(args.ratio, "--ratio", RATIOS)).set_params(unseen_share=args.unseen_share)
     if on_dask(args):
         with open_cluster(args, console) as cluster:
             fitted = _fit_dask(args, classifier, ratio, cluster)
