@@ -40,7 +40,6 @@ from poscod.problem import CostProblem, ScodProblem
 from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, EMRatio, FixedLinear, StandardSigmoid
 from poscod.theory import GaussianWorld
 
-pytestmark = pytest.mark.xdist_group("persist")  # the models take long: one worker fits them for all tests
 TREES = [
     "sklearn.tree._tree.Tree",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
