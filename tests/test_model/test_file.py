@@ -986,6 +986,7 @@ NONSENSE = {
         r"cannot decide on a row of numbers \(AttributeError",
     ),
     "calibration": (lambda state: state["state"].update(calibration_=None), "without a Calibration"),
+    "no rule": (lambda state: state["state"].pop("rule_"), "without a Rule in rule_"),
     "codes": (
         lambda state: state["state"]["calibration_"]["state"].update(
             codes=state["state"]["calibration_"]["state"]["log_ratio"]
