@@ -72,12 +72,12 @@ def test_too_many_columns_are_refused_at_once(shell, model_file, tmp_path):
     names = [f"c{i}" for i in range(MOST_COLUMNS + 1)]
     (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
     np.save(tmp_path / "wide.npy", np.zeros((2, MOST_COLUMNS + 1)))
-    start = time.monotonic()
+    start = time.process_time()  # a busy machine is not slow code
     for name in ("wide.csv", "wide.npy"):
         done = shell("predict", model_file, tmp_path / name, "-o", tmp_path / "out.csv")
         assert done.code == 2
         assert "must have at most 100,000 columns, got 100,001" in done.err
-    assert time.monotonic() - start < 20.0
+    assert time.process_time() - start < 20.0
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz", ".arrow"])
