@@ -40,7 +40,7 @@ from poscod.model._parts import (
 )
 from poscod.model._plan import Indices, plan_folds, plan_shares
 from poscod.model._range import Guard, Range, extents, measured, numeric_columns, ranges_of, scale_of
-from poscod.model._rows import chunks, is_numeric, marked_rows, n_rows, row_keys, same_rows, take
+from poscod.model._rows import chunks, is_numeric, keys_of, marked_rows, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, unchecked, view
 from poscod.model._trained_on import trained_on
@@ -139,6 +139,10 @@ class Memory:
     def compared(self, at: Indices, chosen: Indices) -> tuple[Activations, Activations] | None:
         """Return what was seen of some rows and of some traffic, to look for drift; None where rows do not stay."""
         return None if self._seen is None else (self._rows(at), self._seen[chosen])
+
+    def traffic_keys(self, chosen: Indices) -> NDArray[np.uint64] | None:
+        """Return a number for each of some rows of the traffic, by which they are known again; None where rows do not stay."""
+        return keys_of(take(self.traffic, chosen))
 
     def _rows(self, at: Indices) -> Activations:
         return self._known if len(at) == len(self._at) else self._known[np.searchsorted(self._at, at)]
@@ -336,6 +340,7 @@ def _by_shares(
         drift=drift,
         groups=sets.group,
         trained_on=suspect,
+        traffic_keys=engine.traffic_keys(seen.rows) if fitted is not None else None,
     )
 
 
