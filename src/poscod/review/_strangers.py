@@ -22,7 +22,7 @@ from poscod._optional import require
 from poscod._validation import Floats, check_count, check_number, refusal
 from poscod.activations import Activations
 from poscod.exceptions import PoscodWarning, warn_caller
-from poscod.model import TRAFFIC_ROWS, InputsDriftedWarning, keys_of, log_ratio_of, n_rows, take
+from poscod.model import TRAFFIC_ROWS, InputsDriftedWarning, keys_of, log_ratio_of, n_rows
 
 # Draws by which a bound for all prefixes is found, and places among the calibration rows at which it is.
 _DRAWS, _PLACES = 4000, 64
@@ -96,7 +96,9 @@ class Strangers:
         k = len(self) if k is None else check_count(k, "k", 0)
         check_number(delta, "delta", 0.0, 1.0, closed="neither")
         if k > len(self):
-            raise refusal("k", "must be at most the length of the list ({allowed}), got {got}.", allowed=len(self), got=k)
+            raise refusal(
+                "k", "must be at most the length of the list ({allowed}), got {got}.", allowed=len(self), got=k
+            )
         if k == 0:
             return 0
         above = np.rint(self.p_value[:k] * (self.n_known + 1)).astype(np.int64) - 1
@@ -162,25 +164,40 @@ def strangers(model: Any, X: Any, level: float = 0.1, *, X_id: Any = None, rando
 
     Where the model serves another class mix than its labeled rows have, c_i are thinned: a row stays with probability w_y over the largest weight, so that those
     that stay have the mix of the traffic. This is exact for the true weights, and they are estimated. Rows of a group count once.
+
+    Examples
+    --------
+    >>> from poscod import POSCOD
+    >>> from poscod.theory import GaussianWorld
+    >>> world = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 6.0]])
+    >>> X, y = world.sample_id(600, random_state=0)
+    >>> log, is_ood = world.sample_mixture(500, pi=0.1, random_state=1)
+    >>> model = POSCOD(tpr_min=0.9, random_state=0).fit(X, y, X_unlabeled=log)
+    >>> found = strangers(model, log, level=0.1)
+    >>> bool(len(found) > 40), bool(is_ood[found.index].mean() > 0.8), found.false_discoveries(20) < 20
+    (True, True, True)
     """
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
+    score, known, exact = evidence(model, X, X_id, random_state)
+    index, p_value = discoveries(score, known, level)
+    return Strangers(index, score[index], p_value, level, len(score), len(known), exact)
+
+
+def evidence(model: Any, X: Any, X_id: Any, random_state: Any) -> tuple[Floats, Floats, bool]:
+    """Return log g of a log and of known inputs, both from ratios that treat them alike, and whether they do so in every respect; see `strangers`."""
     if model.scorer_.ratio is None:
         raise refusal("model", "must be fitted with unlabeled traffic: without it nothing is known of OOD inputs.")
     if n_rows(X) == 0:
         raise refusal("X", "must hold at least one row, got none.")
-    score = model.decide(X).log_ratio
+    score = model.log_ratio(X)
     seen = _seen(model.calibration_, X, score)
     if X_id is None:
-        score, known, exact = _kept(model.calibration_, score, seen)
-    elif n_rows(X_id) < 2:
+        return _kept(model.calibration_, score, seen)
+    if n_rows(X_id) < 2:
         raise refusal("X_id", "must hold at least two rows, got {got}.", got=n_rows(X_id))
-    elif (seen < 0).all():
-        known, exact = model.decide(X_id).log_ratio, True
-    else:
-        score, known = _learned(model.scorer_, X, X_id, check_random_state(random_state))
-        exact = True
-    index, p_value = discoveries(score, known, level)
-    return Strangers(index, score[index], p_value, level, len(score), len(known), exact)
+    if (seen < 0).all():
+        return score, model.log_ratio(X_id), True
+    return *_learned(model.scorer_, X, X_id, check_random_state(random_state)), True
 
 
 def discoveries(score: Floats, known: Floats, level: float) -> tuple[NDArray[np.int64], Floats]:
@@ -226,7 +243,10 @@ def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Flo
     old = seen >= 0
     give = "give rows that are known inputs and not rows of the fit as {X_id}"
     if calibration.trained_on:
-        raise refusal("model", "keeps rows that its classifier was trained on, and fresh known inputs look otherwise: " + give + ".")
+        raise refusal(
+            "model",
+            "keeps rows that its classifier was trained on, and fresh known inputs look otherwise: " + give + ".",
+        )
     whole = calibration.traffic_held and len(calibration.traffic_log_ratio) < TRAFFIC_ROWS
     if old.any() and not (whole or (calibration.traffic_held and old.all())):
         raise refusal(
