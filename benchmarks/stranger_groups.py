@@ -138,7 +138,7 @@ def main() -> None:
         kinds, hidden = len(np.unique(cases[0].kind)) - 1, int((cases[0].kind >= 0).sum())
         found = np.array([measure(case, seed) for seed, case in enumerate(cases)])
         groups = ", ".join(f"{value:.0f}" for value in found[:, 0])
-        number, rows, real, index, inner, holds = np.nanmean(found, axis=0)
+        rows, real, index, inner, holds = np.nanmean(found[:, 1:], axis=0)
         row = [name, f"{kinds}", groups, f"{hidden}", f"{rows:.0f} ({real:.0f})", f"{index:.2f} ({inner:.2f})"]
         table.append([*row, f"{holds:.2f}"])
     header = ["log", "kinds", "groups found", "strangers", "likely (true)", "adjusted Rand index", "95 % sizes hold"]

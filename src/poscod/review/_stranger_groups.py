@@ -26,8 +26,8 @@ from poscod.review._strangers import evidence
 
 # Rows that a group has at least, groups that are tried, directions in which rows are compared, and rows by which groups are chosen.
 _LEAST, _MOST_GROUPS, _DIRECTIONS, _CLUSTERED = 8, 15, 10, 1500
-# Samples without groups that rows must beat, and standard deviations beyond which a value is only far.
-_REFERENCES, _FARTHEST = 3, 5.0
+# Samples without groups that rows must beat, by how much, and standard deviations beyond which a value is only far.
+_REFERENCES, _MARGIN, _FARTHEST = 3, 0.03, 5.0
 _DRAWS = 4000
 # Columns whose middle moved less than so many standard deviations set nothing apart, and columns that are named.
 _APART, _NAMED = 0.5, 3
@@ -136,8 +136,8 @@ def stranger_groups(
     -----
     Likely strangers are compared as the ratio sees them: the first ten principal components of their features, scaled to unit variance over the log, or, of a network's
     layer, to unit length. k-means by silhouette chooses the number of groups; one group stays where no number does better than on
-    Gaussian rows of the same covariance. Of K known inputs among all likely strangers, the ID rows that the ratio has not seen say how many there are; a group has its share of
-    the sum of 1 - p(OOD | x). The interval of a size carries the error of K and that share's chance.
+    Gaussian rows of the same covariance. How many known inputs there are among all likely strangers is read from ID rows that the ratio has not seen. The estimate of a size
+    deals them out to the groups in proportion to the sum of 1 - p(OOD | x); the lower end of its interval is the size that is left if all of them were in this group.
 
     Examples
     --------
@@ -169,7 +169,8 @@ def stranger_groups(
     space = place.transform(scaled)
     member = _cluster(space[rows], most, rng)
     reached = int((expit(known + logit(pi)) > 0.5).sum())
-    sizes = _sizes(member, strange[rows], (1.0 - pi) * len(score), (reached, len(known)), level, rng)
+    estimate, low, high = (len(score) * (1.0 - value) for value in (share.estimate, share.high, share.low))
+    sizes = _sizes(member, strange[rows], Interval(estimate, low, high, level), (reached, len(known)), rng)
     answer = model.predict_id(X)
     names = _names(model, columns.shape[1]) if view.features is not None else None
     calm = np.flatnonzero(strange <= 0.5)
@@ -210,7 +211,7 @@ def _cluster(space: Floats, most: int, rng: Any) -> NDArray[np.int64]:
     spread = np.cov(some, rowvar=False).reshape(some.shape[1], some.shape[1])
     best, means = _best(some, most, rng)
     draws = (rng.multivariate_normal(np.zeros(len(spread)), spread, size=len(some)) for _ in range(_REFERENCES))
-    if means is None or best <= max(_best(draw, most, rng)[0] for draw in draws):
+    if means is None or best <= max(_best(draw, most, rng)[0] for draw in draws) + _MARGIN:
         return np.zeros(len(space), dtype=np.int64)
     return np.unique(means.predict(space), return_inverse=True)[1]
 
@@ -228,22 +229,19 @@ def _best(space: Floats, most: int, rng: Any) -> tuple[float, KMeans | None]:
 
 
 def _sizes(
-    member: NDArray[np.int64], strange: Floats, known: float, reached: tuple[int, int], level: float, rng: Any
+    member: NDArray[np.int64], strange: Floats, known: Interval, reached: tuple[int, int], rng: Any
 ) -> list[Interval]:
-    """Return how many strangers each group holds: its rows less its part of the known inputs that reach so far."""
-    total = np.bincount(member)
-    doubt: Floats = np.bincount(member, 1.0 - strange)
-    part = doubt / max(float(doubt.sum()), 1e-300)
+    """Return how many strangers each group holds: its rows less its part of the known inputs that reach so far, and less all of them at worst."""
     above, n = reached
-    # Jeffreys' law of the share of known inputs that reach so far, and how many of them a group then holds.
-    share = rng.beta(above + 0.5, n - above + 0.5, size=_DRAWS)
-    found = []
-    for rows, own in zip(total.tolist(), part.tolist(), strict=True):
-        drawn = np.minimum(rng.binomial(round(known), share * own), rows)
-        middle = min(known * above / max(n, 1) * own, rows)
-        low, high = np.quantile(drawn, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-        found.append(Interval(rows - middle, rows - max(float(high), middle), rows - min(float(low), middle), level))
-    return found
+    total, doubt = np.bincount(member), np.bincount(member, 1.0 - strange).astype(np.float64)
+    part = doubt / max(float(doubt.sum()), 1e-300)
+    # The law of the share of known inputs that reach so far, and of how many there are then: an urn, as for a list of strangers.
+    drawn = rng.binomial(round(known.high), rng.beta(above + 1.0, max(n - above, 1e-9), size=_DRAWS))
+    worst = float(np.quantile(drawn, known.level, method="higher"))
+    return [
+        Interval(max(rows - own, rows - worst, 0.0), max(rows - worst, 0.0), float(rows), known.level)
+        for rows, own in zip(total.tolist(), (known.estimate * above / max(n, 1) * part).tolist(), strict=True)
+    ]
 
 
 def _names(model: Any, n: int) -> list[str] | None:
