@@ -94,7 +94,6 @@ def fits(runs: int) -> list[list[Any]]:
                 "--id rows, log of the fit (exact)": (crossed, own, fresh),
                 "cross-fitted, new log": (crossed, new, None),
                 "cross-fitted, log of the fit": (crossed, own, None),
-                "guaranteed threshold, log of the fit": (held, own, None),
             }
             for name, (model, (log, is_ood), rows_id) in ways.items():
                 for level in LEVELS:

@@ -140,10 +140,6 @@ class Memory:
         """Return what was seen of some rows and of some traffic, to look for drift; None where rows do not stay."""
         return None if self._seen is None else (self._rows(at), self._seen[chosen])
 
-    def traffic_keys(self, chosen: Indices) -> NDArray[np.uint64] | None:
-        """Return a number for each of some rows of the traffic, by which they are known again; None where rows do not stay."""
-        return keys_of(take(self.traffic, chosen))
-
     def _rows(self, at: Indices) -> Activations:
         return self._known if len(at) == len(self._at) else self._known[np.searchsorted(self._at, at)]
 
@@ -340,7 +336,7 @@ def _by_shares(
         drift=drift,
         groups=sets.group,
         trained_on=suspect,
-        traffic_keys=engine.traffic_keys(seen.rows) if fitted is not None else None,
+        traffic_keys=seen.keys,
     )
 
 
@@ -366,4 +362,4 @@ def check_traffic(X: Any, X_unlabeled: Any) -> None:
 
 def _kept(chosen: Indices, scorer: Scorer, X: Any, seen: Activations) -> Kept:
     rows, log_ratio = scorer.seen(X, seen)
-    return Kept(chosen, np.asarray(rows.logits, dtype=np.float64), log_ratio)
+    return Kept(chosen, np.asarray(rows.logits, dtype=np.float64), log_ratio, keys_of(X))

@@ -78,7 +78,7 @@ class StrangerGroup:
         text : str
         """
         low, high = round(self.size.low), round(self.size.high)
-        words = ", ".join(f"{name} {shift:+.1f} sd" for name, shift in self.apart)
+        words = ", ".join(f"{name} ({shift:+.1f} sd)" for name, shift in self.apart)
         times = "" if self.first is None else f", from {self.first} to {self.last}"
         like = f"{'set apart by ' + words + ', ' if words else ''}answered {self.answer} in {100 * self.answer_share:.0f} % of cases"
         return f"about {round(self.size.estimate):,} strangers ({low:,} to {high:,}) among {len(self):,} inputs that are alike: {like}{times}"

@@ -86,26 +86,39 @@ class Strangers:
         -------
         bound : int
             With probability 1 - delta it holds for every k at once, so that k may be chosen by looking at the rows.
+        """
+        k = len(self) if k is None else check_count(k, "k", 0)
+        if k > len(self):
+            raise refusal(
+                "k", "must be at most the length of the list ({allowed}), got {got}.", allowed=len(self), got=k
+            )
+        return int(self.bounds(delta)[k - 1]) if k else 0
+
+    def bounds(self, delta: float = 0.05) -> NDArray[np.int64]:
+        """Return that bound for every k from 1 to the length of the list.
+
+        Parameters
+        ----------
+        delta : float in (0, 1), default=0.05
+            Error probability, for all of them together.
+
+        Returns
+        -------
+        bounds : ndarray of shape (k,), int
 
         Notes
         -----
         Let N(b) be the number of known inputs of the log with more evidence than all but b of the l calibration rows. Its law depends on l and on the number of
         known inputs alone, at most m: a Pólya urn (Gazin, Blanchard and Roquain 2024). The bound is the quantile of each N(b) at a level that is chosen by drawing from
-        that urn, so that all of them hold together.
+        that urn, so that all of them hold together. Copies in the log, of which one is as strange as the other, are not independent, and the bound may fail.
         """
-        k = len(self) if k is None else check_count(k, "k", 0)
         check_number(delta, "delta", 0.0, 1.0, closed="neither")
-        if k > len(self):
-            raise refusal(
-                "k", "must be at most the length of the list ({allowed}), got {got}.", allowed=len(self), got=k
-            )
-        if k == 0:
-            return 0
-        above = np.rint(self.p_value[:k] * (self.n_known + 1)).astype(np.int64) - 1
+        above = np.rint(self.p_value * (self.n_known + 1)).astype(np.int64) - 1
         place, bound = envelope(self.n_rows, self.n_known, delta)
-        at = bound[np.searchsorted(place, above)]
+        before = np.arange(len(self))
         # A prefix holds no more known inputs than a shorter one and all rows that follow it.
-        return int(min(k, (at + (k - 1 - np.arange(k))).min()))
+        least = np.minimum.accumulate(bound[np.searchsorted(place, above)] - before) + before
+        return np.asarray(np.minimum(least, before + 1), dtype=np.int64)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON.
@@ -158,7 +171,8 @@ def strangers(model: Any, X: Any, level: float = 0.1, *, X_id: Any = None, rando
 
     * a model with held-out rows, a new log: they are.
     * a cross-fitted model: every c_i comes from a ratio that has not seen the row. So do the t_j of the fit's own traffic, of which the model keeps them; new
-      rows are scored by the ratio of all rows. FDR is then close to the level, as simulations count, and ``exact`` is False.
+      rows are scored by the ratio of all rows. FDR was at most the level in simulations, and ``exact`` is False.
+    * a model with held-out rows, and the fit's own traffic: they are not, and X_id is needed.
     * X_id and a new log: they are. X_id and the fit's own traffic: half of X_id is left to learn a new ratio against the log and the other half together (AdaDetect), so
       that it treats both alike; the other half are the c_i.
 
@@ -247,11 +261,12 @@ def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Flo
             "model",
             "keeps rows that its classifier was trained on, and fresh known inputs look otherwise: " + give + ".",
         )
-    whole = calibration.traffic_held and len(calibration.traffic_log_ratio) < TRAFFIC_ROWS
-    if old.any() and not (whole or (calibration.traffic_held and old.all())):
+    # Held-out rows were scored by the ratio of all rows, rows of the traffic by those that have not seen them: cross-fitted rows alone are their like.
+    alike = calibration.traffic_held and not calibration.held_out
+    if old.any() and not (alike and (old.all() or len(calibration.traffic_log_ratio) < TRAFFIC_ROWS)):
         raise refusal(
             "X",
-            "must not hold rows that the ratio was fitted on, got {got:,} or more of {rows:,}, and the model has no other ratio for all of them: leave them out, or "
+            "must not hold rows that the ratio was fitted on, got {got:,} or more of {rows:,}, and the model keeps no ID rows that are scored as they would have to be: leave them out, or "
             + give
             + ".",
             got=int(old.sum()),

@@ -106,9 +106,6 @@ class ChunkEngine:
     def compared(self, at: Any, chosen: Any) -> None:
         """Say that drift is not looked for: columns of rows in chunks do not come here."""
 
-    def traffic_keys(self, chosen: Any) -> None:
-        """Say that rows are not known again: those in chunks do not come here."""
-
     def __init__(self, model: POSCOD, X: Any, traffic: Any, sample_rows: int | None, passes: Passes) -> None:
         self._rows = as_chunks(X, "X", passes)
         self.like = self._rows.like
