@@ -39,6 +39,14 @@ KNOWN: dict[str, tuple[int, int, float, float, float, Any, Any]] = {
 }
 
 
+# Columns, labeled rows, rows of each log, OOD share, where strangers are, share of the second class among labeled rows and in the logs.
+WORLDS = (
+    (6, 600, 600, 0.15, (1.5, 3.5), 0.3, 0.3),
+    (25, 250, 400, 0.2, (1.5, 4.0), 0.3, 0.3),
+    (6, 800, 600, 0.15, (3.0, 3.5), 0.25, 0.6),
+)
+
+
 def known_scores(runs: int) -> list[list[Any]]:
     """Count false discoveries where scores have known laws; classes differ in where and how wide they lie."""
     rows = []
@@ -73,15 +81,15 @@ def known_scores(runs: int) -> list[list[Any]]:
 def fits(runs: int) -> list[list[Any]]:
     """Count false discoveries of whole models, by the way to the list."""
     rows = []
-    for d, n, m, pi, far in ((6, 600, 600, 0.15, 3.5), (25, 250, 400, 0.2, 4.0)):
+    for d, n, m, pi, far, p, q in WORLDS:
         found = defaultdict(list)
         for seed in range(runs):
             middle = np.zeros((2, d))
             middle[1, 0] = 3.0
             stranger = np.zeros((1, d))
-            stranger[0, :2] = 1.5, far
-            world = GaussianWorld(middle, stranger, weight_id=[0.7, 0.3])
-            X, y = world.sample_id(n, random_state=10 * seed)
+            stranger[0, :2] = far
+            labeled, world = (GaussianWorld(middle, stranger, weight_id=[1.0 - share, share]) for share in (p, q))
+            X, y = labeled.sample_id(n, random_state=10 * seed)
             fresh, _ = world.sample_id(n, random_state=10 * seed + 3)
             own, new = (world.sample_mixture(m, pi=pi, random_state=10 * seed + k) for k in (1, 2))
             crossed = POSCOD(random_state=seed).fit(X, y, X_unlabeled=own[0])
@@ -107,7 +115,8 @@ def fits(runs: int) -> list[list[Any]]:
             for level in LEVELS:
                 false, power = np.transpose(found[name, level])
                 cells.append(f"{false.mean():.3f} ± {false.std() / len(false) ** 0.5:.3f} ({power.mean():.2f})")
-            rows.append([f"d = {d}, {n} labeled, {m} in the log", name, *cells])
+            moved = f", class mix {p:g} -> {q:g}" if p != q else ""
+            rows.append([f"d = {d}, {n} labeled, {m} in the log{moved}", name, *cells])
     return rows
 
 
