@@ -32,6 +32,7 @@ from poscod.model import (
 from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
+from poscod.report._strangers import strangers_section
 
 SCHEMA = 3
 """Number of the layout of summaries."""
@@ -56,6 +57,7 @@ def summarise(
     max_columns: int = 6,
     explorer: bool = True,
     max_points: int | None = None,
+    groups: bool = True,
 ) -> dict[str, Any]:
     """Measure a fitted model on fresh rows.
 
@@ -97,6 +99,8 @@ def summarise(
     max_points : int or None, default=None
         Largest number of rows of a group that the explorer gets; None gives it all, and then its numbers are those of
         `POSCOD.evaluate`.
+    groups : bool, default=True
+        Whether groups of likely OOD rows of X_unlabeled are looked for, which takes a second or two.
 
     Returns
     -------
@@ -125,6 +129,7 @@ def summarise(
         * distributions: histograms of risk and log_ratio by group, in long form.
         * rejections: by group: counts by class and reason.
         * examples: rejected rows and accepted mistakes with the user's columns.
+        * strangers: groups of likely OOD rows of the traffic with size, what sets them apart and examples, and the length of a list with a promise; None without them.
         * ratio: OOD share at fit and here, diagnosis of g; None without a ratio.
         * reliability: is r honest: bins, error, p_value.
         * explorer: arrays and positions of the what-if explorer; None where left out.
@@ -197,6 +202,11 @@ def summarise(
         "distributions": ScoreDistributionDisplay.from_sample(sample).columns(),
         "rejections": sections.rejections_section(sample, y, labels),
         "examples": sections.examples_section(sample, y, labels, shown, outside, n_examples, max_columns),
+        "strangers": strangers_section(
+            model, X, X_unlabeled, labels, shown.get("unlabeled", {}), (n_examples, max_columns), sample.level
+        )
+        if groups
+        else None,
         "ratio": sections.ratio_section(model, sample, X, y, X_unlabeled),
         "reliability": sections.reliability_section(sample),
         "explorer": explorer_data(sample, max_points=max_points) if explorer else None,
