@@ -12,8 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.model import InputsDriftedWarning
-from poscod.model._drift import InputsDriftedError, strangeness
-from poscod.ratio import CorrectedSigmoid
+from poscod.model._drift import InputsDriftedError
+from poscod.ratio import CorrectedSigmoid, strangeness
 from poscod.selector import Drift
 
 CENTRES = np.random.default_rng(1).normal(0.0, 1.2, (3, 10))
@@ -64,7 +64,7 @@ def test_moved_columns_are_named_and_nothing_is_certified(drifted):
     assert model.ratio_.ood_prior_lower_bound() == 0.0
     assert model.ratio_.ood_prior_interval()[0] == 0.0
     assert model.ood_prior_ > 0.2
-    assert model.rule_.promise.moved
+    assert model.rule_.promise.moved == "drift"
     assert "no longer are" in model.rule_.promise.condition
     assert str(model.rule_).endswith("seem to have moved: it is not promised for them.")
     assert "on_drift='id_only'" in message
@@ -75,7 +75,7 @@ def test_moved_columns_are_named_and_nothing_is_certified(drifted):
 
 def test_another_rule_and_a_file_keep_it(drifted, tmp_path):
     model, _ = drifted
-    assert model.at(alpha=0.2).rule_.promise.moved
+    assert model.at(alpha=0.2).rule_.promise.moved == "drift"
     model.save(tmp_path / "m.poscod")
     loaded = POSCOD.load(tmp_path / "m.poscod")
     assert loaded.calibration_.drift == model.calibration_.drift
@@ -89,7 +89,7 @@ def test_strangers_are_strangers(pi):
     model = fit(X, y, np.vstack([known(1500 - n, 1)[0], strange(n, 2)]))
     assert model.calibration_.drift is None
     assert abs(model.ood_prior_ - pi) < 0.03
-    assert not model.rule_.promise.moved
+    assert model.rule_.promise.moved is None
 
 
 def test_both_are_named_where_both_are_there():
@@ -158,14 +158,14 @@ def test_strangeness_is_an_auroc():
 
 @pytest.mark.parametrize("strange_share", [0.35, 0.5, 0.9])
 def test_rows_to_look_at_settle_it_nineteen_times_in_twenty(strange_share):
-    n, least = Drift((), (), (), 0.5, strange_share, False, False).look
+    n, least = Drift("drift", (), (), (), 0.5, strange_share, False, False).look
     rng = np.random.default_rng(0)
     assert (rng.binomial(n, 0.1, 4000) >= least).mean() <= 0.06
     assert (rng.binomial(n, strange_share, 4000) < least).mean() <= 0.06
 
 
 def test_drift_as_a_document():
-    drift = Drift(("a", "b"), (0.41, 0.01), (1.0, 1.5), 0.8, 0.7, True, False)
+    drift = Drift("drift", ("a", "b"), (0.41, 0.01), (1.0, 1.5), 0.8, 0.7, True, False)
     document = drift.to_dict()
     assert document["sentence"] == drift.sentence()
     assert "a (+0.41 sd), b (spread x 1.5)" in document["sentence"]
