@@ -135,8 +135,13 @@ def drift_document(model: Any) -> dict[str, Any] | None:
 
 def named(drift: Drift, names: Sequence[str]) -> Drift:
     """Return drift of numbered columns with the names that a table has for them."""
+    return replace(drift, columns=tuple(named_columns(drift.columns, names)))
+
+
+def named_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return numbered columns by the names that a table has for them."""
     known = {f"column {j}": str(name) for j, name in enumerate(names)}
-    return replace(drift, columns=tuple(known.get(column, column) for column in drift.columns))
+    return [known.get(column, column) for column in columns]
 
 
 def closed(ratio: Any) -> Any:

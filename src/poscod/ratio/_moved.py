@@ -8,6 +8,7 @@ out (large d) over a floor 1 - p, moved inputs a tilt of the whole without a flo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -278,3 +279,10 @@ def _most_moved(
         width = [float(np.subtract(*np.quantile(v, (0.84, 0.16)))) for v in (a, b)]
         spread.append(width[1] / width[0] if min(width) > 0.0 else 1.0)
     return tuple(first), tuple(shift), tuple(spread)
+
+
+def moved_words(shift: float, spread: float) -> str:
+    """Return how a column moved: by its middle or by its spread, whichever is more."""
+    if abs(shift) >= abs(math.log(max(spread, 1e-12))):
+        return f"{shift:+.2g} sd"
+    return f"spread x {spread:.2g}"

@@ -6,11 +6,12 @@ Convention: columns in order of how far they moved; shifts in standard deviation
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from scipy.stats import binom
+
+from poscod.ratio import moved_words
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Drift:
     def moved(self) -> str:
         """The columns that moved most, in words."""
         return ", ".join(
-            f"{name} ({part})" for name, part in zip(self.columns, map(_moved, self.shift, self.spread), strict=True)
+            f"{name} ({part})"
+            for name, part in zip(self.columns, map(moved_words, self.shift, self.spread), strict=True)
         )
 
     def sentence(self) -> str:
@@ -99,9 +101,3 @@ class Drift:
         """
         n, least = self.look
         return {**asdict(self), "look": n, "strangers_of_them": least, "sentence": self.sentence()}
-
-
-def _moved(shift: float, spread: float) -> str:
-    if abs(shift) >= abs(math.log(max(spread, 1e-12))):
-        return f"{shift:+.2g} sd"
-    return f"spread x {spread:.2g}"
