@@ -25,10 +25,12 @@ from poscod.ratio._quick import quick_ratio
 
 # AUROC between labeled rows and the part of the traffic that differs, from which on it is strange; and the share of the traffic up to which it is a part.
 STRANGE, PART = 0.85, 0.55
-# Twice the log-likelihood by which one of two explanations must be better to be told from the other.
-CLEAR = 6.0
-# The same between "something differs among rows like labeled ones" and "nothing does", for what is left undecided.
-DIFFERS = 10.0
+# Twice the log-likelihood by which one of two explanations must be better to be told from the other, or to be taken for likely.
+CLEAR, LIKELY = 6.0, 4.0
+# The same between "something differs among rows like labeled ones" and "nothing does": less does no harm.
+DIFFERS = 15.0
+# Share of what log g explains of the difference that columns must explain, for their reading to be the one that counts.
+EXPLAINED = 0.7
 # An OOD share from which on strangers that are not strange are worth a word.
 CONSIDERABLE = 0.1
 # Certified OOD share above which hardly anything of the traffic is like the labeled rows, whatever explains it.
@@ -133,12 +135,16 @@ def find_moved(
     if min(int(part.sum()) for part in bulk) < FEWEST:  # nothing of the traffic is where labeled rows are
         bulk = [np.ones(len(v), dtype=bool) for v in values]
     tilt = _Tilt((known, traffic), (own, other), fold, bulk)
+    inside = own[bulk[0]], other[bulk[1]]
+    by_ratio = read(np.concatenate([v[part] for v, part in zip(values, bulk, strict=True)]), len(inside[0]), inside)
+    reading = tilt.reading if tilt.reading.gain >= EXPLAINED * by_ratio.gain else by_ratio
+    differs = reading.gain >= DIFFERS
     few = min(map(len, at)) < LEAST_ROWS or known.shape[1] < LEAST_COLUMNS
-    drift = certified > NEARLY_ALL or (tilt.reading.favor >= CLEAR and not few)
+    drift = certified > NEARLY_ALL or (differs and reading.favor >= CLEAR and not few)
     if not drift:
         strange = strangeness(values, own, p_ood(values[1], pi) * other) if 0.0 < pi < 1.0 else 1.0
-        by_ratio = read(np.concatenate(values), len(own), (own, other))[0]
-        left = tilt.reading.gain >= DIFFERS and tilt.reading.favor > -CLEAR and by_ratio.favor > -CLEAR
+        whole = read(np.concatenate(values), len(own), (own, other))
+        left = differs and reading.favor > -CLEAR and whole.favor > -LIKELY
         if not (left or certified > PART or (pi >= CONSIDERABLE and strange < STRANGE)):
             return None
     strangers = drift and _strangers_left(tilt, (views[0][at[0]], views[1][at[1]]), own, other, fold)
@@ -157,14 +163,14 @@ def p_ood(log_ratio: Floats, pi: float) -> Floats:
     return np.asarray(expit(log_ratio + logit(pi)))
 
 
-def read(score: Floats, n: int, weights: tuple[Floats, Floats]) -> tuple[Reading, Floats]:
-    """Read the density ratio along a score of labeled rows (the first n) and of the traffic as drift and as strangers; return also log rho of the better one."""
+def read(score: Floats, n: int, weights: tuple[Floats, Floats]) -> Reading:
+    """Read the density ratio along a score of labeled rows (the first n) and of the traffic as drift and as strangers."""
     own, other = (w / w.sum() for w in weights)
     mean = own @ score[:n]
     t = np.clip((score - mean) / max(float(np.sqrt(own @ (score[:n] - mean) ** 2)), 1e-12), -6.0, 8.0)
     order = np.argsort(t[:n], kind="stable")
     below = np.cumsum(own[order]) - 0.5 * own[order]
-    found, best, log_rho = {True: -np.inf, False: -np.inf}, -np.inf, np.zeros(len(t))
+    found = {True: 0.0, False: 0.0}  # no difference at all is at the border of both
     for d in SLOPES:
         g = np.exp(d * t)
         g /= own @ g[:n]
@@ -177,13 +183,10 @@ def read(score: Floats, n: int, weights: tuple[Floats, Floats]) -> tuple[Reading
         )
         for strange in (True, False):
             fits = (far & (PARTS <= PART)) == strange
-            # No difference at all is at the border of both.
-            found[strange] = max(found[strange], 0.0, *gain[fits]) if fits.any() else max(found[strange], 0.0)
-        if gain.max() > best:
-            best, log_rho = float(gain.max()), np.log(rho[int(gain.argmax())])
+            found[strange] = max(found[strange], *gain[fits].tolist()) if fits.any() else found[strange]
     size = [float(w.sum() ** 2 / (w @ w)) for w in weights]  # rows of unequal weight say as much as fewer equal ones
     scale = 8.0 / (1.0 / size[0] + 1.0 / size[1])
-    return Reading(scale * found[False], scale * found[True]), log_rho
+    return Reading(scale * found[False], scale * found[True])
 
 
 class _Tilt:
@@ -203,7 +206,7 @@ class _Tilt:
         side = np.repeat([-0.5, 0.5], [len(part) for part in sides])
         self.reading, self.log_odds = Reading(0.0, 0.0), np.zeros(len(x))
         for score in _scores(x, weight, side, np.concatenate(folds)):
-            reading, _ = read(score[kept], int(bulk[0].sum()), inside)
+            reading = read(score[kept], int(bulk[0].sum()), inside)
             if reading.gain > self.reading.gain:
                 self.reading, self.log_odds = reading, _line(score, weight, side)
 
