@@ -18,7 +18,7 @@ from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, warn_caller
 from poscod.metrics import binomial_interval, share_interval
 from poscod.ratio._moved import find_moved, moved_words
-from poscod.ratio._prior import acceptance, scott
+from poscod.ratio._prior import PRIORS, acceptance, scott
 from poscod.ratio._ratio import Ratio
 from poscod.ratio._rows import as_rows, columns_of
 from poscod.ratio._training_rows import training_trace
@@ -196,7 +196,8 @@ def diagnose_rows(
     outside = sum(not b["low"] <= b["predicted"] <= b["high"] for b in bins)
     if outside > 0.3 * len(bins):
         findings.append("unreliable_bins")
-    certain = scott(acceptance(log_id, log_u, weight), delta=1.0 - level)
+    curve = acceptance(log_id, log_u, weight)
+    certain = scott(curve, delta=1.0 - level)
     bound = max(found["ood_prior_lower_bound"], certain)
     estimate: Any = getattr(ratio, "ood_prior_estimate_", pi)
     if estimate < bound:
@@ -205,7 +206,10 @@ def diagnose_rows(
         findings.append("few_ood_rows")
     sides = Activations(rows_id.features, rows_id.logits), Activations(rows_u.features, rows_u.logits)
     now = weight if weight_now is None else weight_now
-    moved = find_moved(sides, (log_id, log_u), (now, None), None, pi, certain)
+    share = (
+        float(PRIORS["mean"](curve)) if np.ptp(np.r_[log_id, log_u]) > 0.0 else 0.0
+    )  # of these rows, not of those of the fit
+    moved = find_moved(sides, (log_id, log_u), (now, None), None, share, certain)
     if moved is not None:
         findings.append({"drift": "inputs_drifted", "undecided": "drift_undecided"}[moved.said])
         found["moved"] = [

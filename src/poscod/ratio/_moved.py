@@ -47,6 +47,8 @@ ROWS, COLUMNS, PENALTIES, RANGE = 4000, 400, (1e-3, 1e-2, 1e-1), (0.005, 0.995)
 SLOPES = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0])
 PARTS = np.array([0.0, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0])  # fmt: skip
 LARGEST_LOSS = 4.0
+# A closed gate says -inf.
+LARGEST_LOG = 700.0
 # Labeled rows stand for moved ones with weights of a tilt no larger than this; strangers beside them are at least this share.
 LARGEST_WEIGHT, LEAST_LEFT = 20.0, 0.02
 # Columns that are named.
@@ -128,7 +130,8 @@ def find_moved(
     own, other = (
         np.ones(len(i)) if w is None else w[i] * (len(i) / w[i].sum()) for i, w in zip(at, weights, strict=True)
     )
-    values = log_ratios[0][at[0]], log_ratios[1][at[1]]
+    first, second = (np.clip(v[i], -LARGEST_LOG, LARGEST_LOG) for v, i in zip(log_ratios, at, strict=True))
+    values = first, second
     known, traffic = (_columns_of(view, i) for view, i in zip(views, at, strict=True))
     fold = tuple(np.arange(len(i)) % 5 if folds is None else folds[k][i] for k, i in enumerate(at))
     bulk = [v <= np.quantile(values[0], 1.0 - ASIDE) for v in values]
