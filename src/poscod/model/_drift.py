@@ -19,7 +19,7 @@ from poscod.activations import Activations
 from poscod.decision import rejection_score
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.model._scorer import names_of
-from poscod.ratio import Ratio, find_moved, one_of_each, p_ood, row_hash
+from poscod.ratio import PART, Ratio, find_moved, one_of_each, p_ood, row_hash
 from poscod.selector import Calibration, Drift, tpr_threshold
 
 ON_DRIFT = {
@@ -56,7 +56,8 @@ def drift_of(
     if traffic is None or not isinstance(ratio, Ratio) or getattr(ratio, "recipe", None) != "strong":
         return None
     pi = float(ratio.ood_prior_)
-    if not pi > 0.0:
+    given = getattr(ratio, "ood_prior", None)
+    if not pi > 0.0 or (given is not None and given > PART):  # who says that most of it is OOD has looked
         return None
     at = [_one_of_each(view, group) for view, group in zip((known, traffic), groups, strict=True)]
     sides = known[at[0]], traffic[at[1]]

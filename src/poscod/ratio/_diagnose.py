@@ -205,23 +205,23 @@ def diagnose_rows(
     if found["expected_ood"] < 30.0:
         findings.append("few_ood_rows")
     sides = Activations(rows_id.features, rows_id.logits), Activations(rows_u.features, rows_u.logits)
+    labels, trace = rows_id.labels, None
+    if rows_id.network and labels is not None and (labels >= 0).all():
+        trace = training_trace(sides[0], labels, sides[1])
+        if trace is not None:
+            findings.append("seen_by_classifier")
+            warn_caller(trace.warning("X_id"))
     now = weight if weight_now is None else weight_now
-    share = (
-        float(PRIORS["mean"](curve)) if np.ptp(np.r_[log_id, log_u]) > 0.0 else 0.0
-    )  # of these rows, not of those of the fit
-    moved = find_moved(sides, (log_id, log_u), (now, None), None, share, certain)
+    every = np.r_[log_id, log_u]
+    share = float(PRIORS["mean"](curve)) if every.min() < every.max() else 0.0  # of these rows, not of those of the fit
+    # Rows that the classifier has seen look moved, too.
+    moved = None if trace is not None else find_moved(sides, (log_id, log_u), (now, None), None, share, certain)
     if moved is not None:
         findings.append({"drift": "inputs_drifted", "undecided": "drift_undecided"}[moved.said])
         found["moved"] = [
             {"column": f"column {j}", "shift": shift, "spread": spread}
             for j, shift, spread in zip(moved.columns, moved.shift, moved.spread, strict=True)
         ]
-    labels = rows_id.labels
-    if rows_id.network and labels is not None and (labels >= 0).all():
-        trace = training_trace(sides[0], labels, sides[1])
-        if trace is not None:
-            findings.append("seen_by_classifier")
-            warn_caller(trace.warning("X_id"))
     return found
 
 
