@@ -52,6 +52,9 @@ EXAMPLES = (
     "poscod fit labeled/ traffic/ --target label --logits logits --embedding features --ratio paper --engine dask -o model.poscod",
 )
 
+# What a line about inputs that moved, or may have, begins with.
+TITLES = {"drift": "Drift", "undecided": "Drift or strangers"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -119,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-drift",
         choices=list(ON_DRIFT),
         default="warn",
-        help="what is done where known inputs of the traffic seem to have moved. warn: say so; id_only: learn nothing from this traffic; raise: refuse it",
+        help="what is done where known inputs of the traffic seem to have moved, or cannot be told from OOD inputs. warn: say so; id_only: learn nothing from this traffic; raise: refuse it",
     )
     how.add_argument("--seed", type=_seed, default=0, help="seed of the random splits")
     add_engine_options(parser, sample=True)
@@ -278,7 +281,11 @@ def _story(model: POSCOD, document: dict[str, Any]) -> list[str]:
         f"{document['unlabeled']['rows']:,} unlabeled rows; {schema.words}{trained}.{ignored}",
         f"Estimated share of OOD inputs among the unlabeled rows: {shown}.",
         *([document["class_mix"]["sentence"]] if document["class_mix"]["changed"] else []),
-        *([] if document["drift"] is None else [f"Drift: {document['drift']['sentence']}"]),
+        *(
+            []
+            if document["drift"] is None
+            else [f"{TITLES[document['drift']['said']]}: {document['drift']['sentence']}"]
+        ),
         f"Rule: {model.rule_}",
         *(f"Note: {text}" for text in document["warnings"]),
         f"Saved: {document['model']}",

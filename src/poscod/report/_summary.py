@@ -121,7 +121,7 @@ def summarise(
         * required_tpr: what rival rules are asked for: the required TPR, or what the rule reaches on calibration rows.
         * promise: quantity, bound, confidence; measured with interval, verdict (held, open, missed, none).
         * class_mix: for which mix rates are (of), the mix served (at_fit), and that of the fresh traffic where it is another one (here).
-        * drift: what is known of inputs that had moved at fit, with its sentence, or None.
+        * drift: what is known of inputs that had moved at fit, or may have, with its sentence, or None.
         * rates: what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabeled rows.
         * rules: the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc.
         * plane: points (risk, log_ratio) by group with accept, boundaries of the rules.

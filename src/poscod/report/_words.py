@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from poscod.plot import RULE_NAMES
-from poscod.ratio import FINDINGS
+from poscod.ratio import finding_words
 from poscod.report._format import MISSING, count, fixed, interval, percent
 from poscod.report._strangers import strangers_words
 
@@ -149,7 +149,7 @@ def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
         f"{percent(diagnosis['flips'])} of the traffic would change between “more likely OOD” and “more likely known” if the OOD share "
         "moved within its interval."
     )
-    found += [FINDINGS[name] for name in diagnosis["findings"]]
+    found += finding_words(diagnosis)
     return found if diagnosis["findings"] else [*found, "No check of g failed."]
 
 
