@@ -12,6 +12,7 @@ from typing import Any
 from poscod.plot import RULE_NAMES
 from poscod.ratio import FINDINGS
 from poscod.report._format import MISSING, count, fixed, interval, percent
+from poscod.report._review import assessment_rows, decision_words, review_words
 
 GROUP_NAMES = {"id": "known (ID)", "ood": "unknown (OOD)", "unlabeled": "unlabeled traffic"}
 REASON_NAMES = {
@@ -35,6 +36,9 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
         "mix_classes": mix_classes(summary["class_mix"]),
         "ratio_words": ratio_words(summary["ratio"]),
         "risk_words": risk_words(summary["reliability"], summary["level"]),
+        "review_words": review_words(review := summary["review"]),
+        "assessed": assessment_rows(review["assessment"]) if review and review["assessment"] else [],
+        "decision_words": decision_words,
         "rule_names": RULE_NAMES,
         "group_names": GROUP_NAMES,
         "reason_names": REASON_NAMES,
