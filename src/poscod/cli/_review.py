@@ -6,6 +6,9 @@ output is a table with an empty column verdict, why a row is there, what was dec
 into the column verdict; `poscod evaluate --reviewed` then says how good the rule is on this log, whether or not the model is right. A name that ends
 in .json writes tasks for Label Studio.
 
+With --from-log, nothing is drawn: the output holds the rows of the table on which the service has verdicts, found by their names, as
+`poscod fit --reviewed` takes them.
+
 Convention: rows are in random order, so that whoever stops early has seen a sample of the same kind.
 """
 
@@ -15,17 +18,20 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
+from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options
 from poscod.cli._inputs import read_rows, schema_for
 from poscod.cli._models import add_model_options, load_model
-from poscod.cli._reviewed import TASKS, check_names, queue_formats, write_queue
+from poscod.cli._reviewed import TASKS, check_names, queue_formats, write_queue, write_reviewed
 from poscod.cli._tables import FORMATS, check_output, open_table
 from poscod.exceptions import InvalidInputError
 from poscod.review import queue
+from poscod.serve import read_verdicts
 
 EXAMPLES = (
     "poscod review model.poscod log.csv -n 100 -o queue.csv",
     "poscod review model.poscod log.parquet -n 200 --row-id ticket -o tasks.json",
+    "poscod review model.poscod log.parquet --row-id ticket --from-log sqlite:///decisions.db -o reviewed.parquet",
     "poscod evaluate model.poscod --reviewed queue.csv --unlabeled log.csv",
 )
 
@@ -51,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the rows that is spread evenly over the log; the rest goes where a look pays",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
+    parser.add_argument(
+        "--from-log",
+        metavar="URL",
+        help="draw nothing: write the rows that have a verdict in the database of `poscod serve --log URL`",
+    )
     parser.add_argument("--engine", default="memory", help=argparse.SUPPRESS)
     add_output_options(parser)
 
@@ -70,6 +81,9 @@ def run(args: argparse.Namespace) -> None:
     table = open_table(args.table, whole=True)
     check_names(table, args.row_id)
     schema = schema_for(model, table)
+    if args.from_log:
+        _from_log(args, console, table, args.row_id or schema.id)
+        return
     rows = read_rows(schema, table)
     with console.working("choosing"):
         chosen = queue(model, rows, args.number, audit=args.audit, random_state=args.seed)
@@ -100,4 +114,32 @@ def run(args: argparse.Namespace) -> None:
             if args.output != "-"
             else []
         ),
+    )
+
+
+def _from_log(args: argparse.Namespace, console: Console, table: Table, row_id: str) -> None:
+    """Write the rows on which the service has verdicts."""
+    if not row_id:
+        raise InvalidInputError("--from-log finds rows by their names: give the column that holds them as --row-id.")
+    if Path(args.output).suffix.lower() == TASKS:
+        raise InvalidInputError(
+            f"--from-log writes a table, got the output '{args.output}': let it end in .csv or .parquet."
+        )
+    said = read_verdicts(args.from_log)
+    found, lost = write_reviewed(args.output, said, table, row_id)
+    left = len(said) - len(found)
+    notes = [f"column '{name}' holds lists, which CSV cannot: it was left out." for name in lost]
+    notes += [f"{left:,} other verdicts are about rows that {args.table} does not hold."] * (left > 0)
+    console.answer(
+        {
+            "command": "review",
+            "model": str(args.model),
+            "output": str(args.output),
+            "verdicts": len(said),
+            "rows": len(found),
+            "warnings": notes,
+        },
+        f"{len(found):,} rows of {args.table} have a verdict.",
+        *(f"Note: {note}" for note in notes),
+        f"Written: {args.output}",
     )

@@ -99,6 +99,30 @@ def write_queue(
     return lost
 
 
+def write_reviewed(path: str, said: Mapping[str, str], table: Table, row_id: str) -> tuple[list[str], list[str]]:
+    """Write the rows of a table that have a verdict; return their names, and the columns that the file cannot hold."""
+    names = [_name(value) for value in table.read([row_id]).table[row_id].to_pylist()]
+    places = [i for i, name in enumerate(names) if name in said]
+    if not places:
+        raise InvalidInputError(
+            f"column '{row_id}' of {table.path} holds none of the names of the {len(said):,} verdicts: rows must have the ids that the service was asked with."
+        )
+    flat = path == "-" or Path(path).suffix.lower() == ".csv"
+    lost = [name for name, column in table.columns.items() if flat and column.kind == "matrix"]
+    kept = [row_id, *(name for name in table.columns if name not in (row_id, *lost))]
+    block = table.read(kept).table.take(arrow().array(places))
+    found = [str(names[i]) for i in places]
+    with TableWriter(path) as writer:
+        writer.write({VERDICT: np.array([said[name] for name in found]), **{name: block[name] for name in kept}})
+    return found, lost
+
+
+def _name(value: Any) -> str | None:
+    """Return the name of a row as the service knows it."""
+    whole = isinstance(value, float) and value.is_integer()
+    return None if value is None else str(int(value)) if whole else str(value)
+
+
 def _column(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(str) if values.dtype == object else values
 

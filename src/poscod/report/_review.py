@@ -105,7 +105,7 @@ def review_words(review: Mapping[str, Any] | None) -> list[str]:
 def assessed_words(assessment: Mapping[str, Any]) -> str:
     """Return from what the numbers come and what they mean."""
     left = assessment["missing"]
-    without = f" ({count(left)} rows of the queue have none)" if left else ""
+    without = f" ({count(left)} row{'s' * (left > 1)} of the queue without)" if left else ""
     return (
         f"By {count(assessment['reviewed'])} verdicts{without} on {count(assessment['rows'])} rows of this traffic; {percent(assessment['level'], 0)} intervals, "
         "which hold whether or not the model is right and whether or not inputs have moved."

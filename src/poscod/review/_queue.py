@@ -22,7 +22,7 @@ from poscod._validation import Floats, check_count, check_number, check_vector, 
 from poscod.decision import Decisions
 from poscod.model import n_rows, take
 
-AUDIT = "random audit: drawn from all inputs, so that the numbers hold"
+AUDIT = "random audit"
 # A stratum needs some rows of its own, in the log and among those that are looked at: its variance is found from them.
 _ROWS_OF_STRATUM, _LOOKS_OF_STRATUM, _LEAST_LOOKS = 5, 6, 3
 # Spread that is granted to inputs of which the model is certain: it may be wrong.
