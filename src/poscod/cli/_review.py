@@ -15,6 +15,7 @@ Convention: rows are in random order, so that whoever stops early has seen a sam
 from __future__ import annotations
 
 import argparse
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from poscod.cli._reviewed import TASKS, check_names, queue_formats, write_queue,
 from poscod.cli._tables import FORMATS, check_output, open_table
 from poscod.exceptions import InvalidInputError
 from poscod.review import queue
-from poscod.serve import read_verdicts
+from poscod.serve import DEFAULT_LOG, read_verdicts
 
 EXAMPLES = (
     "poscod review model.poscod log.csv -n 100 -o queue.csv",
@@ -59,8 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
     parser.add_argument(
         "--from-log",
+        nargs="?",
+        const=os.environ.get("POSCOD_LOG", DEFAULT_LOG),
         metavar="URL",
-        help="draw nothing: write the rows that have a verdict in the database of `poscod serve --log URL`",
+        help="draw nothing: write the rows that have a verdict in the database of `poscod serve --log` (URL: as there; without one POSCOD_LOG, or "
+        f"{DEFAULT_LOG})",
     )
     parser.add_argument("--engine", default="memory", help=argparse.SUPPRESS)
     add_output_options(parser)

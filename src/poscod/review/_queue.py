@@ -350,4 +350,6 @@ def _why(
         return [f"r and g disagree: the classifier is {words[int(far)]}" for far in unfamiliar]
     if side == "rejected":
         return [f"rejected as {reason}" for reason in decisions.reason]
+    if part in _ANSWERED[:-1]:
+        return [f"answered, {part}"] * len(decisions)
     return [AUDIT] * len(decisions)
