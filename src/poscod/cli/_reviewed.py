@@ -150,7 +150,7 @@ def read_reviewed(path: str, model: Any, schema: Schema, log: Table) -> Reviewed
     columns, said, rows, gaps = _read_tasks(Path(path)) if Path(path).suffix.lower() == TASKS else _read_table(path)
     names = schema.labels(model.scorer_.classes)
     known = {str(name) for name in names.tolist()}
-    said = [None if value in gaps and value not in known else value for value in said]
+    said = [None if isinstance(value, str) and value in gaps and value not in known else value for value in said]
     codes = _codes(said, names, VERDICT, path)
     if (codes == NOT_REVIEWED).all():
         raise InvalidInputError(
@@ -210,7 +210,7 @@ def _read_tasks(path: Path) -> tuple[dict[str, Any], list[Any], Any, Any]:
         }
         said = [_choice(task) for task in tasks]
         rows = arrow().Table.from_pylist([item.get("row") or {} for item in data])
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, arrow().ArrowInvalid) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError, arrow().ArrowException) as error:
         raise InvalidInputError(
             f"{path} could not be read as tasks of Label Studio ({type(error).__name__}): export them as JSON or JSON-MIN."
         ) from None
