@@ -64,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prefix", default="", metavar="TEXT", help="what `poscod predict --prefix` put before its columns"
     )
     parser.add_argument(
-        "--label", metavar="COLUMN", help="true labels where they have arrived; gaps are allowed, others are OOD"
+        "--label",
+        metavar="COLUMN",
+        help="true labels, or verdicts, of a random part of the rows; gaps are allowed, and what is not a class is OOD",
     )
     parser.add_argument(
         "--group",
