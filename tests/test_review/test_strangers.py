@@ -13,6 +13,7 @@ from scipy.stats import hypergeom
 
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
+from poscod.mix import ClassMix
 from poscod.model import InputsDriftedWarning, NoUnlabeledDataWarning
 from poscod.review import Strangers, discoveries, envelope, strangers, thinned
 from poscod.selector import Drift
@@ -148,6 +149,30 @@ def test_no_traffic_known_by_its_log_g_where_rows_did_not_stay(case, shared_out)
     with pytest.raises(InvalidInputError, match="300 or more of 300"):
         strangers(model, case.own)
     assert len(strangers(model, case.new)) > 30
+
+
+def test_models_of_earlier_versions_need_known_inputs(case, crossed):
+    """Without keys a cross-fitted model cannot tell its own traffic: there is no list without X_id, and with it a ratio is learned anew."""
+    model = crossed.at()
+    model.calibration_ = replace(crossed.calibration_, traffic_keys=None, traffic_held=False)
+    with pytest.raises(InvalidInputError, match=r"earlier version.*X_id"):
+        strangers(model, case.new)
+    found = strangers(model, case.new, 0.15, X_id=case.fresh)
+    assert found.exact
+    assert found.n_known == 150
+    assert case.new_ood[found.index].mean() > 0.7
+
+
+def test_a_list_for_an_estimated_mix_is_not_exact(case, shared_out):
+    """Known inputs are thinned to the mix that is served."""
+    p, q = np.array([0.7, 0.3]), np.array([0.3, 0.7])
+    model = shared_out.at()
+    calibration = shared_out.calibration_
+    model.calibration_ = replace(calibration, mix=ClassMix(p, q, q - 0.05, q + 0.05, 0.95, 1e-6, True))
+    found = strangers(model, case.new)
+    assert not found.exact
+    expected = (calibration.codes == 1).sum() + (calibration.codes == 0).sum() * (0.3 / 0.7) / (0.7 / 0.3)
+    assert abs(found.n_known - expected) < 25
 
 
 def test_refusals_and_warnings(case, crossed):

@@ -136,7 +136,7 @@ def _story(found: Strangers) -> list[str]:
     basis = (
         "exact, whatever the ratio is"
         if found.exact
-        else "close to that, as simulations count: the ratio has seen some of these rows; --id with fresh known inputs makes it exact"
+        else "not exact, because the ratio has seen some rows, the class mix is estimated, or inputs had moved; --id with fresh known inputs makes it exact"
     )
     return [
         head,

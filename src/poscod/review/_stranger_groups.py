@@ -7,6 +7,7 @@ reach, as a list with a promise does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -135,7 +136,7 @@ def stranger_groups(
     Notes
     -----
     Likely strangers are compared as the ratio sees them: the first ten principal components of their features, scaled to unit variance over the log, or, of a network's
-    layer, to unit length. k-means by silhouette chooses the number of groups; one group stays where no number does better than on
+    layer, to unit length. k-means by silhouette chooses the number of groups; one group stays where it does no better than on
     Gaussian rows of the same covariance. How many known inputs there are among all likely strangers is read from ID rows that the ratio has not seen. The estimate of a size
     deals them out to the groups in proportion to the sum of 1 - p(OOD | x); the lower end of its interval is the size that is left if all of them were in this group.
 
@@ -209,17 +210,21 @@ def _cluster(space: Floats, most: int, rng: Any) -> NDArray[np.int64]:
     """Return the group of each row, from 0."""
     some = space if len(space) <= _CLUSTERED else space[np.sort(rng.permutation(len(space))[:_CLUSTERED])]
     spread = np.cov(some, rowvar=False).reshape(some.shape[1], some.shape[1])
-    best, means = _best(some, most, rng)
+    best, means = _best(some, range(2, most + 1), rng)
+    if means is None:
+        return np.zeros(len(space), dtype=np.int64)
+    # Rows without groups split best into few, so that few numbers of groups are enough to compare with.
+    few = {2, 3, means.n_clusters}
     draws = (rng.multivariate_normal(np.zeros(len(spread)), spread, size=len(some)) for _ in range(_REFERENCES))
-    if means is None or best <= max(_best(draw, most, rng)[0] for draw in draws) + _MARGIN:
+    if best <= max(_best(draw, few, rng)[0] for draw in draws) + _MARGIN:
         return np.zeros(len(space), dtype=np.int64)
     return np.unique(means.predict(space), return_inverse=True)[1]
 
 
-def _best(space: Floats, most: int, rng: Any) -> tuple[float, KMeans | None]:
+def _best(space: Floats, sizes: Iterable[int], rng: Any) -> tuple[float, KMeans | None]:
     """Return the best silhouette of k-means and what reaches it; None where rows do not split into groups of some size."""
     found: tuple[float, KMeans | None] = (-1.0, None)
-    for k in range(2, min(most, len(space) // _LEAST) + 1):
+    for k in (k for k in sizes if k <= len(space) // _LEAST):
         means = KMeans(k, n_init=3, random_state=rng.randint(2**31 - 1))
         with np.errstate(all="ignore"):
             labels = means.fit_predict(space)

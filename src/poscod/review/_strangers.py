@@ -28,6 +28,7 @@ from poscod.model import TRAFFIC_ROWS, InputsDriftedWarning, keys_of, log_ratio_
 _DRAWS, _PLACES = 4000, 64
 # Share of the rows of a log that may be rows of the fit by chance.
 _BY_CHANCE = 0.001
+_GIVE = "give rows that are known inputs and not rows of the fit as {X_id}"
 _COLUMNS = ("index", "log_ratio", "p_value")
 
 
@@ -50,7 +51,7 @@ class Strangers:
     n_known : int
         Known inputs they were compared with.
     exact : bool
-        Whether the promise holds in finite samples whatever g is; otherwise it is counted by simulation, because g has seen some of the rows.
+        Whether the promise holds in finite samples whatever g is. Otherwise g has seen some of the rows, the class mix is estimated, or inputs had moved.
     """
 
     index: NDArray[np.int64]
@@ -203,13 +204,21 @@ def evidence(model: Any, X: Any, X_id: Any, random_state: Any) -> tuple[Floats, 
         raise refusal("model", "must be fitted with unlabeled traffic: without it nothing is known of OOD inputs.")
     if n_rows(X) == 0:
         raise refusal("X", "must hold at least one row, got none.")
-    score = model.log_ratio(X)
-    seen = _seen(model.calibration_, X, score)
+    calibration, score = model.calibration_, model.log_ratio(X)
+    # Files of earlier versions hold neither rows of the traffic nor, after cross-fitting, a log g by which they could be known again.
+    blind = calibration.traffic_keys is None and not calibration.held_out
     if X_id is None:
-        return _kept(model.calibration_, score, seen)
+        if blind:
+            raise refusal(
+                "model",
+                "was fitted by an earlier version and does not know the rows of its fit again: fit it again, or "
+                + _GIVE
+                + ".",
+            )
+        return _kept(calibration, score, _seen(calibration, X, score))
     if n_rows(X_id) < 2:
         raise refusal("X_id", "must hold at least two rows, got {got}.", got=n_rows(X_id))
-    if (seen < 0).all():
+    if not blind and (_seen(calibration, X, score) < 0).all():
         return score, model.log_ratio(X_id), True
     return *_learned(model.scorer_, X, X_id, check_random_state(random_state)), True
 
@@ -255,11 +264,10 @@ def _seen(calibration: Any, X: Any, score: Floats) -> NDArray[np.int64]:
 def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Floats, Floats, bool]:
     """Return evidence of the log and of the known inputs that the model keeps, and whether the promise is exact."""
     old = seen >= 0
-    give = "give rows that are known inputs and not rows of the fit as {X_id}"
     if calibration.trained_on:
         raise refusal(
             "model",
-            "keeps rows that its classifier was trained on, and fresh known inputs look otherwise: " + give + ".",
+            "keeps rows that its classifier was trained on, and fresh known inputs look otherwise: " + _GIVE + ".",
         )
     # Held-out rows were scored by the ratio of all rows, rows of the traffic by those that have not seen them: cross-fitted rows alone are their like.
     alike = calibration.traffic_held and not calibration.held_out
@@ -267,7 +275,7 @@ def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Flo
         raise refusal(
             "X",
             "must not hold rows that the ratio was fitted on, got {got:,} or more of {rows:,}, and the model keeps no ID rows that are scored as they would have to be: leave them out, or "
-            + give
+            + _GIVE
             + ".",
             got=int(old.sum()),
             rows=len(old),
@@ -276,14 +284,15 @@ def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Flo
         warn_caller(
             InputsDriftedWarning(
                 "Known inputs had moved when the model was fitted, and those that moved look like OOD: the list may hold more of them than its level says. To rule that "
-                "out, " + give + ".",
+                "out, " + _GIVE + ".",
                 parameter="X_id",
             )
         )
     rows = calibration.independent()
     known = rows.log_ratio if rows.row_weight is None else thinned(rows.log_ratio, rows.row_weight)
     out = np.where(old, calibration.traffic_log_ratio[np.maximum(seen, 0)], score) if old.any() else score
-    return out, known, calibration.held_out and not old.any()
+    moved = calibration.drift is not None or (calibration.mix is not None and calibration.mix.changed)
+    return out, known, calibration.held_out and not (moved or old.any())
 
 
 def _learned(scorer: Any, X: Any, X_id: Any, rng: Any) -> tuple[Floats, Floats]:
