@@ -212,8 +212,7 @@ def diagnose_rows(
             findings.append("seen_by_classifier")
             warn_caller(trace.warning("X_id"))
     now = weight if weight_now is None else weight_now
-    every = np.r_[log_id, log_u]
-    share = float(PRIORS["mean"](curve)) if every.min() < every.max() else 0.0  # of these rows, not of those of the fit
+    share = float(PRIORS["mean"](curve)) if certain > 0.0 else 0.0  # of these rows, not of those of the fit
     # Rows that the classifier has seen look moved, too.
     moved = None if trace is not None else find_moved(sides, (log_id, log_u), (now, None), None, share, certain)
     if moved is not None:
