@@ -212,7 +212,8 @@ def diagnose_rows(
             findings.append("seen_by_classifier")
             warn_caller(trace.warning("X_id"))
     now = weight if weight_now is None else weight_now
-    share = float(PRIORS["mean"](curve)) if certain > 0.0 else 0.0  # of these rows, not of those of the fit
+    # Of these rows, not of those of the fit; where neither showed any OOD rows it would be noise.
+    share = float(PRIORS["mean"](curve)) if certain > 0.0 or pi > 0.0 else 0.0
     # Rows that the classifier has seen look moved, too.
     moved = None if trace is not None else find_moved(sides, (log_id, log_u), (now, None), None, share, certain)
     if moved is not None:
