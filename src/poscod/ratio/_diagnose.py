@@ -7,6 +7,7 @@ ratio E_U[1 / rho] = 1 and E_ID[g] = 1, and in every bin of rho the share of unl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -141,6 +142,7 @@ def diagnose_rows(
     X_unlabeled: Any,
     sample_weight_id: Any = None,
     weight_now: Any = None,
+    names: Sequence[str] | None = None,
     *,
     n_bins: int = 10,
     level: float = 0.95,
@@ -219,7 +221,7 @@ def diagnose_rows(
     if moved is not None:
         findings.append({"drift": "inputs_drifted", "undecided": "drift_undecided"}[moved.said])
         found["moved"] = [
-            {"column": f"column {j}", "shift": shift, "spread": spread}
+            {"column": f"column {j}" if names is None else names[j], "shift": shift, "spread": spread}
             for j, shift, spread in zip(moved.columns, moved.shift, moved.spread, strict=True)
         ]
     return found
