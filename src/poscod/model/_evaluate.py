@@ -302,21 +302,18 @@ def check_ratio(
     rows = _some(X), _some(X_unlabeled)
     known, traffic = map(scorer.view, rows)
     codes = np.searchsorted(scorer.classes, _some(np.asarray(y)))
-    seen = known
     if scorer.network or isinstance(scorer.classifier, FrozenEstimator):
         # Only an outside classifier may have been trained on rows that are called fresh; labels tell.
         known = Activations(known.features, known.logits, codes, table=known.table)
     # g is against ID inputs in the class mix that is served, whatever that of these rows is.
     served = mix_for(model, "traffic")
     weight, now = (None if m is None else mix_weights(m, codes) for m in (served, mix))
+    made = column_names(rows[0], scorer.classifier, bool(scorer.transforms), known)
+    names = named_columns(made, model.schema_.features)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
-        found = diagnose_rows(scorer.ratio, known, traffic, weight, now, level=level)
+        found = diagnose_rows(scorer.ratio, known, traffic, weight, now, names, level=level)
         copies = near_copies(rows[0], rows[1], codes) is not None
-    made = column_names(rows[0], scorer.classifier, bool(scorer.transforms), seen)
-    names = named_columns(made, model.schema_.features)
-    for column in found["moved"]:
-        column["column"] = names[int(column["column"].split()[-1])]
     if mix is not None and (served is None or not np.allclose(mix.traffic, served.traffic)):
         found["findings"].append("class_mix_differs")
     if copies:

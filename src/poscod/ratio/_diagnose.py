@@ -7,6 +7,7 @@ ratio E_U[1 / rho] = 1 and E_ID[g] = 1, and in every bin of rho the share of unl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -141,6 +142,7 @@ def diagnose_rows(
     X_unlabeled: Any,
     sample_weight_id: Any = None,
     weight_now: Any = None,
+    names: Sequence[str] | None = None,
     *,
     n_bins: int = 10,
     level: float = 0.95,
@@ -212,14 +214,14 @@ def diagnose_rows(
             findings.append("seen_by_classifier")
             warn_caller(trace.warning("X_id"))
     now = weight if weight_now is None else weight_now
-    every = np.r_[log_id, log_u]
-    share = float(PRIORS["mean"](curve)) if every.min() < every.max() else 0.0  # of these rows, not of those of the fit
+    # Of these rows, not of those of the fit; where neither showed any OOD rows it would be noise.
+    share = float(PRIORS["mean"](curve)) if certain > 0.0 or pi > 0.0 else 0.0
     # Rows that the classifier has seen look moved, too.
     moved = None if trace is not None else find_moved(sides, (log_id, log_u), (now, None), None, share, certain)
     if moved is not None:
         findings.append({"drift": "inputs_drifted", "undecided": "drift_undecided"}[moved.said])
         found["moved"] = [
-            {"column": f"column {j}", "shift": shift, "spread": spread}
+            {"column": f"column {j}" if names is None else names[j], "shift": shift, "spread": spread}
             for j, shift, spread in zip(moved.columns, moved.shift, moved.spread, strict=True)
         ]
     return found
