@@ -193,7 +193,11 @@ def _queue_of(columns: Mapping[str, Any], path: str) -> Queue:
 def said_of(block: Block, column: str, names: NDArray[Any]) -> list[Any]:
     """Return what a column of verdicts holds; None for gaps that are no class."""
     known = {str(name) for name in names.tolist()}
-    words = {True: "true", False: "false", **{gap: None for gap in GAPS if gap in block.gaps and gap not in known}}
+    words: dict[Any, Any] = {
+        True: "true",
+        False: "false",
+        **{gap: None for gap in GAPS if gap in block.gaps and gap not in known},
+    }
     values = block.table[column].to_pylist()
     return [words.get(value, value) if isinstance(value, (bool, str)) else value for value in values]
 
