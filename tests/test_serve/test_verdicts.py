@@ -58,12 +58,12 @@ def test_verdicts_are_stored_once_counted_and_come_out_again(logging, tmp_path):
     assert rows == [("x", "cat", "right", "cat", 1), ("z", "ood", "ood", found["label"][2], 0)]
 
 
-def test_counts_survive_a_restart(logging, serve, named_file, tmp_path):
+def test_counts_survive_a_restart(logging, serve, named_file, tmp_path, eventually):
     decide(logging)
     send(logging, ("y", "dog"))
     logging.stop()
     anew = serve(named_file, log=f"sqlite:///{tmp_path}/d.db")
-    assert anew.client.get("/v1/monitor").json()["verdicts"]["accepted"]["right"] == 1
+    assert eventually(lambda: anew.client.get("/v1/monitor").json()["verdicts"]["accepted"]["right"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from poscod._files import check_source, replacing
 from poscod._json import plain
 from poscod._validation import listed
+from poscod.cli._arrow import GAPS
 from poscod.cli._columns import Block, Table, arrow
 from poscod.cli._console import json_text
 from poscod.cli._tables import FORMATS, TableWriter, open_table
@@ -147,11 +148,10 @@ def _tasks(block: Any, made: Mapping[str, NDArray[Any]], words: list[str], model
 
 def read_reviewed(path: str, model: Any, schema: Schema, log: Table) -> Reviewed:
     """Read a queue with verdicts, and refuse one that was not drawn from this log or has lost rows."""
-    columns, said, rows, gaps = _read_tasks(Path(path)) if Path(path).suffix.lower() == TASKS else _read_table(path)
     names = schema.labels(model.scorer_.classes)
-    known = {str(name) for name in names.tolist()}
-    said = [None if isinstance(value, str) and value in gaps and value not in known else value for value in said]
-    codes = _codes(said, names, VERDICT, path)
+    tasks = Path(path).suffix.lower() == TASKS
+    columns, said, rows = _read_tasks(Path(path)) if tasks else _read_table(path, names)
+    codes = class_codes(said, names, VERDICT, path)
     if (codes == NOT_REVIEWED).all():
         raise InvalidInputError(
             f"column '{VERDICT}' of {path} holds no verdict: let people fill in some rows of the queue first."
@@ -159,20 +159,20 @@ def read_reviewed(path: str, model: Any, schema: Schema, log: Table) -> Reviewed
     queue = _queue_of(columns, path)
     _check_same_log(queue, path, rows, schema, log)
     classes = model.scorer_.classes.tolist()
-    answers = _codes(queue.answer.tolist(), names, "answer", path)
+    answers = class_codes(queue.answer.tolist(), names, "answer", path)
     queue = replace(queue, answer=model.scorer_.classes[answers])
     verdicts = [None if code == NOT_REVIEWED else OOD if code == STRANGER else classes[code] for code in codes.tolist()]
     return Reviewed(queue, verdicts)
 
 
-def _codes(values: list[Any], names: NDArray[Any], column: str, path: str) -> NDArray[np.int64]:
+def class_codes(values: list[Any], names: NDArray[Any], column: str, path: Any, start: int = 0) -> NDArray[np.int64]:
     """Return classes as numbers, and refuse others with the row as people count."""
     try:
         return verdict_codes(values, names, f"column '{column}' of {path}", len(values))
     except InvalidInputError as error:
         raise InvalidInputError(
             "{parameter} must hold a class ({allowed}), ood, or nothing, got {got!r} at row {row}.",
-            **{**error.facts, "row": error.facts["row"] + 1},
+            **{**error.facts, "row": start + error.facts["row"] + 1},
         ) from None
 
 
@@ -190,16 +190,27 @@ def _queue_of(columns: Mapping[str, Any], path: str) -> Queue:
         raise InvalidInputError(f"{path} is not a whole queue of `poscod review`: {error}") from None
 
 
-def _read_table(path: str) -> tuple[dict[str, Any], list[Any], Any, Any]:
-    """Return the columns of the queue, what is said, all columns, and what means a gap."""
+def said_of(block: Block, column: str, names: NDArray[Any]) -> list[Any]:
+    """Return what a column of verdicts holds; None for gaps that are no class."""
+    known = {str(name) for name in names.tolist()}
+    words: dict[Any, Any] = {
+        True: "true",
+        False: "false",
+        **{gap: None for gap in GAPS if gap in block.gaps and gap not in known},
+    }
+    values = block.table[column].to_pylist()
+    return [words.get(value, value) if isinstance(value, (bool, str)) else value for value in values]
+
+
+def _read_table(path: str, names: NDArray[Any]) -> tuple[dict[str, Any], list[Any], Block]:
+    """Return the columns of the queue, what is said, and all columns."""
     table = open_table(path, whole=True)
+    table.need([VERDICT])
     block = table.read()
-    said = block.table[table.need([VERDICT])[0]].to_pylist()
-    words = ["true" if value is True else "false" if value is False else value for value in said]
-    return {name: block[name] for name in _FIELDS if name in table.columns}, words, block, block.gaps
+    return {name: block[name] for name in _FIELDS if name in table.columns}, said_of(block, VERDICT, names), block
 
 
-def _read_tasks(path: Path) -> tuple[dict[str, Any], list[Any], Any, Any]:
+def _read_tasks(path: Path) -> tuple[dict[str, Any], list[Any], Block]:
     """Return the same from what Label Studio exports: JSON, or its short form."""
     check_source(path)
     try:
@@ -214,7 +225,7 @@ def _read_tasks(path: Path) -> tuple[dict[str, Any], list[Any], Any, Any]:
         raise InvalidInputError(
             f"{path} could not be read as tasks of Label Studio ({type(error).__name__}): export them as JSON or JSON-MIN."
         ) from None
-    return columns, said, Block(rows, path), (None,)
+    return columns, said, Block(rows, path)
 
 
 def _choice(task: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,6 @@ order, before they are answered. Questions about other costs (`/v1/at`) are none
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,8 +67,7 @@ class Service:
         self.book = None if settings.log is None or "://" not in settings.log else VerdictBook(settings.log)
         sources = [self._samples, self.watch.samples]
         if self.book is not None:
-            with contextlib.suppress(Exception):  # a database may raise anything, and may come back
-                self.book.prepare()
+            self.book.begin()
             sources.append(self.book.samples)
         self.metrics = Metrics(sources)
         self.engine = Engine(settings.threads, settings.joint_rows, settings.max_in_flight)

@@ -7,6 +7,8 @@ old one. Nothing learns from them here: a refit is a command.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -53,15 +55,39 @@ class VerdictBook:
         self._engine = connect(self._sql, url)
         self.counts: Counts = {"accepted": dict.fromkeys(KINDS, 0), "rejected": dict.fromkeys(KINDS, 0)}
 
-    def prepare(self) -> None:
-        """Make the tables where they are missing, and count."""
-        self._verdicts.metadata.create_all(self._engine)
-        with self._engine.connect() as connection:
-            self._count(connection)
+        self._lock, self._ready = threading.Lock(), False
+
+    def begin(self) -> None:
+        """Count what is there, without making anybody wait: a server of databases may be gone."""
+
+        def count() -> None:
+            with contextlib.suppress(Exception):  # a database may raise anything; the next verdict counts anew
+                self._prepare()
+                with self._engine.connect() as connection:
+                    self._count(connection)
+
+        threading.Thread(target=count, name="poscod-verdicts", daemon=True).start()
+
+    def _prepare(self) -> None:
+        """Make the tables where they are missing."""
+        with self._lock:
+            if not self._ready:
+                self._verdicts.metadata.create_all(self._engine)
+                self._ready = True
 
     def store(self, said: Mapping[str, tuple[str, bool]]) -> None:
-        """Store verdicts by name, each with whether it is OOD, in one transaction."""
-        self._verdicts.metadata.create_all(self._engine)
+        """Store verdicts by name, each with whether it is OOD, in one transaction; after a failure everything is asked for anew."""
+        try:
+            self._prepare()
+            self._store(said)
+        except UnknownIds:
+            raise
+        except Exception:
+            self._ready = False
+            self._engine.dispose()
+            raise
+
+    def _store(self, said: Mapping[str, tuple[str, bool]]) -> None:
         now = datetime.now(timezone.utc)
         with self._engine.begin() as connection:
             decided = self._decided(connection, list(said))
