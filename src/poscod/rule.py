@@ -49,6 +49,8 @@ class Promise:
     groups : int or None, default=None
         Number of groups of the calibration rows, where they were given or found: the bound is for a random row of a fresh group then, and its confidence
         counts groups.
+    settled : bool, default=False
+        Whether known inputs of the traffic have moved and verdicts of people say where to, so that it speaks of them.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class Promise:
     mix: str | None = None
     moved: bool = False
     groups: int | None = None
+    settled: bool = False
 
     def __str__(self) -> str:
         name = {"tpr": "TPR", "selective_risk": "selective risk"}[self.quantity]
@@ -88,6 +91,8 @@ class Promise:
         elif self.mix is not None:
             like += f" {_MIXES[self.mix]}" + (", which is not that of the traffic" if self.mix == "labeled" else "")
         like += "" if self.groups is None else ", a random one of a fresh group"
+        if self.settled:
+            like += ", weighted like the known inputs of the traffic, which have moved"
         if self.moved:
             like += ", which known inputs of the traffic no longer are"
         if self.confidence is None:
@@ -130,6 +135,8 @@ class Rule:
         Calibration rows that the threshold was set on.
     void : str, default=""
         Why nothing is promised, where something was asked for.
+    verdicts : int, default=0
+        Verdicts of people that g was learned from, beside labeled and unlabeled rows.
 
     Examples
     --------
@@ -148,6 +155,7 @@ class Rule:
     promise: Promise | None = None
     rows: int = 0
     void: str = ""
+    verdicts: int = 0
 
     def score(self, scored: Any) -> Floats:
         """Return the rejection score of each input.
@@ -189,7 +197,10 @@ class Rule:
     def __str__(self) -> str:
         moved = self.promise is not None and self.promise.moved
         later = " Known inputs of the traffic seem to have moved: it is not promised for them." * moved
-        return f"Accept where {self._line()} <= {self.threshold:.4g} ({self.problem.words}). {self._promised()}{later}"
+        if self.promise is not None and self.promise.settled:
+            later = " Known inputs of the traffic have moved, and it is for them: the verdicts say where they are."
+        looked = f" {self.verdicts:,} verdicts of people were used." * (self.verdicts > 0)
+        return f"Accept where {self._line()} <= {self.threshold:.4g} ({self.problem.words}). {self._promised()}{later}{looked}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule as plain values: what every document says of it.
@@ -207,6 +218,7 @@ class Rule:
                 "threshold": self.threshold,
                 "promise": None if self.promise is None else self.promise.to_dict(),
                 "rows": self.rows,
+                "verdicts": self.verdicts,
                 "sentence": str(self),
             },
             infinity=LARGEST,

@@ -55,6 +55,10 @@ class Calibration:
         Group of each ID row; None where every row is one of its own.
     trained_on : bool, default=False
         Whether the labeled rows look like rows that a given classifier was trained on: nothing is promised then.
+    verdicts : int, default=0
+        Number of verdicts of people that log g rests on, too.
+    settled : bool, default=False
+        Whether, by these verdicts, `weight` lets the ID rows stand for known inputs of the traffic that have moved.
     """
 
     classes: NDArray[Any]
@@ -70,6 +74,8 @@ class Calibration:
     drift: Drift | None = None
     groups: NDArray[np.uint64] | None = None
     trained_on: bool = False
+    verdicts: int = 0
+    settled: bool = False
 
     @property
     def own_weight(self) -> Floats | None:

@@ -36,6 +36,8 @@ class Drift:
         Whether most of the traffic is not like the labeled rows.
     strangers : bool
         Whether strangers are there, too: rows that stand out after what moved is taken out.
+    verdicts : int, default=0
+        Number of verdicts of people that have settled it: g rests on them then.
     """
 
     columns: tuple[str, ...]
@@ -45,6 +47,7 @@ class Drift:
     strange: float
     whole: bool
     strangers: bool
+    verdicts: int = 0
 
     @property
     def look(self) -> tuple[int, int]:
@@ -81,6 +84,11 @@ class Drift:
         )
         beside = ", and there are strangers beside them" if self.strangers else ""
         where = f" (most of all {self.moved})" if self.columns else ""
+        if self.verdicts:
+            return (
+                f"Known inputs of the traffic have moved{where}: {self.verdicts} verdicts say which inputs are OOD, and what unlabeled rows say of them does not count. "
+                "The OOD share is not certified."
+            )
         return (
             f"{what}{beside}{where}. {100 * self.rejections:.0f} % of the rejections rest on taking what moved for OOD; the OOD share is not certified. "
             f"Look at {n} rejected rows to settle it: {least} or more strangers among them mean strangers, fewer mean drift, and labeled rows of today are needed."
