@@ -29,7 +29,7 @@ from poscod.ratio._ratio import LOG_LIMIT, Ratio
 PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0)
 FOLDS = 5
 # Standardised columns count up to here, and log g up to there: farther is no farther.
-BOUND, FARTHEST = 8.0, 50.0
+CORRECTION_BOUND, CORRECTED_UP_TO = 8.0, 50.0
 # Columns before the features: log g and what the logits say.
 FEW = 6
 # Labeled rows, and rows of the traffic, that have their say.
@@ -65,6 +65,11 @@ class Correction:
     scale: Floats
     theta: Floats
     intercept: float
+
+    @property
+    def sees_features(self) -> bool:
+        """Whether features are among the columns."""
+        return len(self.theta) > FEW
 
     def __call__(self, rows: Activations, log_ratio: Floats) -> Floats:
         """Return log g of rows, from their log g without verdicts."""
@@ -176,7 +181,7 @@ def learn(
     theta, shift = params[:-2], float(params[-2])
     # log odds of OOD in the traffic; pi is their mean, and g is what makes them of it.
     plain = Correction(mean, scale, theta, shift + float(logit(start)))
-    ood = expit(plain(traffic.rows, np.clip(traffic.log_ratio, -FARTHEST, FARTHEST)))
+    ood = expit(plain(traffic.rows, np.clip(traffic.log_ratio, -CORRECTED_UP_TO, CORRECTED_UP_TO)))
     ood[places[places >= 0]] = is_ood[places >= 0]
     share = float(np.average(ood, weights=traffic.weight)) if given is None else given
     found = float(np.clip(share, 0.5 / len(ood), 0.999))
@@ -236,7 +241,7 @@ class _Likelihood:
 
     def __init__(self, x: list[Floats], sides: tuple[Side, Side, Side], is_ood: NDArray[np.bool_], pi: float) -> None:
         self._x = np.concatenate(x[:2]), x[2]
-        start = [np.clip(side.log_ratio, -FARTHEST, FARTHEST) + logit(pi) for side in sides]
+        start = [np.clip(side.log_ratio, -CORRECTED_UP_TO, CORRECTED_UP_TO) + logit(pi) for side in sides]
         self._start, self._ood = (np.concatenate(start[:2]), start[2]), is_ood
         weights = [np.ones(len(s.log_ratio)) if s.weight is None else s.weight / s.weight.mean() for s in sides[:2]]
         self._mass, self._n = np.concatenate(weights), len(start[0])
@@ -284,7 +289,7 @@ def _some(side: Side) -> Side:
 
 def _columns(rows: Activations, log_ratio: Floats) -> Floats:
     """Return what a correction sees of rows."""
-    parts = [np.clip(log_ratio, -FARTHEST, FARTHEST)[:, None], logit_evidence(np.asarray(rows.logits))]
+    parts = [np.clip(log_ratio, -CORRECTED_UP_TO, CORRECTED_UP_TO)[:, None], logit_evidence(np.asarray(rows.logits))]
     if rows.features is not None:
         parts.append(np.asarray(rows.features, dtype=np.float64))
     return np.concatenate(parts, axis=1)
@@ -292,4 +297,4 @@ def _columns(rows: Activations, log_ratio: Floats) -> Floats:
 
 def _standardised(values: Floats, mean: Floats, scale: Floats) -> Floats:
     """Return standardised columns, bounded; a constant one is zero."""
-    return np.clip((values - mean) / scale, -BOUND, BOUND)
+    return np.clip((values - mean) / scale, -CORRECTION_BOUND, CORRECTION_BOUND)
