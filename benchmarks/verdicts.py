@@ -1,9 +1,10 @@
 """Worth of verdicts: how much better a refit is that knows what people said of some rows of the log.
 
-Run ``python -m benchmarks.verdicts [--quick] [--data DIR] [--cache FILE] [--sets ...] [--pi ...] [--verdicts ...] [--seeds K] [--drift K]``. First table: 3,000 labeled rows and a log of 3,000 rows, a
-share pi of them OOD; `poscod.review.queue` of the model without verdicts chooses rows, the truth is the verdict, and `POSCOD.fit` is called again with them. AuSRT in percent at
+Run ``python -m benchmarks.verdicts [--quick] [--data DIR] [--cache FILE] [--sets ...] [--pi ...] [--verdicts ...] [--choose ...] [--seeds K] [--drift K]``. First table: 3,000 labeled rows and a log of 3,000 rows, a
+share pi of them OOD; rows are chosen by `poscod.review.queue` of the model without verdicts, or four fifths of them are those that
+it rejects first and the rest random ones; the truth is the verdict, and `POSCOD.fit` is called again with them. AuSRT in percent at
 alpha = 0.5 by the plug-in line on fresh rows, lower is better; the clean oracle has the same r and a g that saw the OOD labels of the whole log. "closed" is the share of the gap to it. Second
-table: the log of `benchmarks.drift`, known inputs moved, with 120 verdicts. Constants were chosen on textures and MNIST, and on the first draw of the world "normal"; CIFAR-100, SVHN, CLINC150 and
+table: the log of `benchmarks.drift`, known inputs moved, with 120 verdicts. Constants were chosen on textures, MNIST and CIFAR-10 with two classes hidden, and on the first draw of the world "normal"; CIFAR-100, SVHN, CLINC150 and
 the other draws and worlds only report.
 
 SPDX-License-Identifier: BSD-3-Clause
@@ -12,6 +13,7 @@ SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 import warnings
 from collections import defaultdict
@@ -29,13 +31,21 @@ from poscod.ratio import CorrectedSigmoid
 from poscod.review import queue
 from poscod.strategies import plugin_curve
 
-KEY = ("set", "pi", "seed", "verdicts")
+KEY = ("set", "choose", "pi", "seed", "verdicts")
 VALUES = ("ausrt", "oracle", "pi_true", "pi_hat", "found")
 DEVELOPMENT, REPORT = ("dtd10_textures", "mnist_test"), ("cifar100_test", "svhn_test", "clinc150")
 SHARES, VERDICTS, DRIFT_VERDICTS = (0.02, 0.05, 0.1), (0, 50, 100, 200, 400), 120
 
 
-def measure(name: str, pi: float, seed: int, verdicts: tuple[int, ...], data: Path) -> list[dict[str, Any]]:
+def choose(model: POSCOD, log: Any, n: int, seed: int, how: str) -> Any:
+    """Return rows of a log to look at: those of the queue, or four fifths of them the ones rejected first, and the rest at random."""
+    if how == "queue":
+        return queue(model, log, n, random_state=seed).index
+    order, top = np.argsort(-model.rejection_score(log), kind="stable"), n * 4 // 5
+    return np.r_[order[:top], np.random.default_rng(seed).permutation(order[top:])[: n - top]]
+
+
+def measure(name: str, pi: float, seed: int, verdicts: tuple[int, ...], how: str, data: Path) -> list[dict[str, Any]]:
     """Fit without verdicts, and again with each number of them."""
     rows_id, rows_ood = load(data, name)
     cell = split(rows_id, rows_ood, 3000, pi, seed)
@@ -55,7 +65,7 @@ def measure(name: str, pi: float, seed: int, verdicts: tuple[int, ...], data: Pa
     for n in verdicts:
         model, found = first, 0
         if n:
-            rows = queue(first, cell.mixture, n, random_state=seed).index
+            rows = choose(first, cell.mixture, n, seed, how)
             said = [OOD if cell.is_ood[i] else int(label[i]) for i in rows]
             again = {"X_unlabeled": cell.mixture, "X_reviewed": cell.mixture[rows], "y_reviewed": said}
             model, _ = timed(lambda again=again: POSCOD(random_state=seed).fit(cell.id, **again))
@@ -67,17 +77,19 @@ def measure(name: str, pi: float, seed: int, verdicts: tuple[int, ...], data: Pa
 
 def show(rows: list[dict[str, str]]) -> None:
     """Print one line per set, share and number of verdicts."""
-    cells: dict[tuple[str, float, int], list[dict[str, float]]] = defaultdict(list)
+    cells: dict[tuple[str, str, float, int], list[dict[str, float]]] = defaultdict(list)
     for row in rows:
-        cells[row["set"], float(row["pi"]), int(row["verdicts"])].append({key: float(row[key]) for key in VALUES})
+        cells[row["set"], row["choose"], float(row["pi"]), int(row["verdicts"])].append(
+            {key: float(row[key]) for key in VALUES}
+        )
     lines = []
-    for (name, pi, n), found in sorted(cells.items()):
+    for (name, how, pi, n), found in sorted(cells.items()):
         mean = {key: float(np.mean([cell[key] for cell in found])) for key in VALUES}
-        before = float(np.mean([cell["ausrt"] for cell in cells[name, pi, 0]]))
+        before = float(np.mean([cell["ausrt"] for cell in cells[name, how, pi, 0]]))
         error = float(np.mean([abs(cell["pi_hat"] - cell["pi_true"]) for cell in found]))
         closed = (before - mean["ausrt"]) / (before - mean["oracle"])
-        lines.append([name, pi, n, f"{mean['ausrt']:.2f}", f"{mean['oracle']:.2f}", f"{closed:.2f}" if n else "", f"{error:.4f}", f"{mean['found']:.0f}", len(found)])  # fmt: skip
-    print_table("AuSRT %", ["set", "pi", "verdicts", "AuSRT", "oracle", "closed", "error of pi", "OOD found", "seeds"], lines)  # fmt: skip
+        lines.append([name, how, pi, n, f"{mean['ausrt']:.2f}", f"{mean['oracle']:.2f}", f"{closed:.2f}" if n else "", f"{error:.4f}", f"{mean['found']:.0f}", len(found)])  # fmt: skip
+    print_table("AuSRT %", ["set", "chosen by", "pi", "verdicts", "AuSRT", "oracle", "closed", "error of pi", "OOD found", "seeds"], lines)  # fmt: skip
 
 
 def moved(world: str, n: int, pi: float, move: tuple[str, float], seed: int) -> list[Any]:
@@ -112,6 +124,7 @@ def main(quick: bool | None = None) -> None:
     parser.add_argument("--sets", nargs="*", choices=(*DEVELOPMENT, *REPORT), default=list(REPORT))
     parser.add_argument("--pi", nargs="+", type=float, default=list(SHARES))
     parser.add_argument("--verdicts", nargs="+", type=int, default=list(VERDICTS))
+    parser.add_argument("--choose", nargs="+", choices=("queue", "rejected"), default=["queue", "rejected"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--drift", type=int, default=1, help="draws of the second table")
     parser.add_argument("--first", type=int, default=0, help="number of the first draw of the second table")
@@ -122,14 +135,13 @@ def main(quick: bool | None = None) -> None:
     if quick:
         options.sets, options.pi, options.seeds, options.verdicts, moves = ["svhn_test"], [0.05], 1, [0, 50], moves[1:2]
     if (options.data / "cifar10_resnet56").is_dir() and options.sets:
-        done = {(row["set"], row["pi"], row["seed"]) for row in read_cache(options.cache)}
-        for seed in range(options.seeds):
-            for name in options.sets:
-                for pi in options.pi:
-                    place = {"set": name, "pi": pi, "seed": seed}
-                    if (name, str(pi), str(seed)) not in done:
-                        found = measure(name, pi, seed, tuple(options.verdicts), options.data)
-                        append(options.cache, (*KEY, *VALUES), [{**place, **row} for row in found])
+        done = {tuple(row[key] for key in KEY[:-1]) for row in read_cache(options.cache)}
+        cells = itertools.product(range(options.seeds), options.choose, options.pi, options.sets)
+        for seed, how, pi, name in cells:
+            if (name, how, str(pi), str(seed)) not in done:
+                found = measure(name, pi, seed, tuple(options.verdicts), how, options.data)
+                place = {"set": name, "choose": how, "pi": pi, "seed": seed}
+                append(options.cache, (*KEY, *VALUES), [{**place, **row} for row in found])
         show([row for row in read_cache(options.cache) if row["set"] in options.sets])
     elif options.sets:
         print(f"First table skipped: no data in {options.data}; pass --data DIR with cifar10_resnet56/.")
