@@ -58,6 +58,8 @@ class Promise:
     groups : int or None, default=None
         Number of groups of the calibration rows, where they were given or found: the bound is for a random row of a fresh group then, and its confidence
         counts groups.
+    settled : bool, default=False
+        Whether known inputs of the traffic have moved and verdicts of people say where to, so that it speaks of them.
 
     Examples
     --------
@@ -80,6 +82,7 @@ class Promise:
     mix: str | None = None
     moved: str | None = None
     groups: int | None = None
+    settled: bool = False
 
     def __str__(self) -> str:
         name = {"tpr": "TPR", "selective_risk": "selective risk"}[self.quantity]
@@ -97,6 +100,8 @@ class Promise:
         elif self.mix is not None:
             like += f" {_MIXES[self.mix]}" + (", which is not that of the traffic" if self.mix == "labeled" else "")
         like += "" if self.groups is None else ", a random one of a fresh group"
+        if self.settled:
+            like += ", weighted like the known inputs of the traffic, which have moved"
         like += "" if self.moved is None else f", which known inputs of the traffic {_MOVED[self.moved][0]}"
         if self.confidence is None:
             return f"{like}, on average."
@@ -138,6 +143,8 @@ class Rule:
         Calibration rows that the threshold was set on.
     void : str, default=""
         Why nothing is promised, where something was asked for.
+    verdicts : int, default=0
+        Verdicts of people that g was learned from, beside labeled and unlabeled rows.
 
     Examples
     --------
@@ -156,6 +163,7 @@ class Rule:
     promise: Promise | None = None
     rows: int = 0
     void: str = ""
+    verdicts: int = 0
 
     def score(self, scored: Any) -> Floats:
         """Return the rejection score of each input.
@@ -197,7 +205,10 @@ class Rule:
     def __str__(self) -> str:
         moved = None if self.promise is None else self.promise.moved
         later = "" if moved is None else f" Known inputs of the traffic {_MOVED[moved][1]}."
-        return f"Accept where {self._line()} <= {self.threshold:.4g} ({self.problem.words}). {self._promised()}{later}"
+        if self.promise is not None and self.promise.settled:
+            later = " Known inputs of the traffic have moved, and it is for them: the verdicts say where they are."
+        looked = f" {self.verdicts:,} verdicts of people were used." * (self.verdicts > 0)
+        return f"Accept where {self._line()} <= {self.threshold:.4g} ({self.problem.words}). {self._promised()}{later}{looked}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule as plain values: what every document says of it.
@@ -215,6 +226,7 @@ class Rule:
                 "threshold": self.threshold,
                 "promise": None if self.promise is None else self.promise.to_dict(),
                 "rows": self.rows,
+                "verdicts": self.verdicts,
                 "sentence": str(self),
             },
             infinity=LARGEST,

@@ -24,7 +24,17 @@ from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, mix_of, ratio_name
 from poscod.cli._columns import Column, Table
 from poscod.cli._console import Console, add_output_options, percent, ranged
 from poscod.cli._dask import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
-from poscod.cli._inputs import add_input_options, choose_schema, groups_of, labels_of, measured, naming_classes, rows_of
+from poscod.cli._inputs import (
+    add_input_options,
+    choose_schema,
+    groups_of,
+    labels_of,
+    measured,
+    naming_classes,
+    read_rows,
+    rows_of,
+    verdicts_of,
+)
 from poscod.cli._models import trust_options
 from poscod.cli._names import NAMES
 from poscod.cli._notes import column_notes, list_notes, share_notes
@@ -48,6 +58,7 @@ EXAMPLES = (
     "poscod fit known.csv log.csv --target class --features 'f_*' --alpha 0.3 --tpr-min 0.9 -o model.poscod",
     "poscod fit held_out.npz log.npz --target label --logits logits --embedding features -o model.poscod",
     "poscod fit labeled.csv log.csv --target class --group session -o model.poscod",
+    "poscod fit labeled.csv log.csv --target class --reviewed queue.csv -o model.poscod",
     "poscod fit labeled.csv log.csv --target class --class-mix cat=0.3,dog=0.7 -o model.poscod",
     "poscod fit labeled/ traffic/ --target label --logits logits --embedding features --ratio paper --engine dask -o model.poscod",
 )
@@ -60,6 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("labeled", help="table of labeled rows")
     parser.add_argument("unlabeled", help="table of unlabeled traffic")
+    parser.add_argument(
+        "--reviewed",
+        metavar="FILE",
+        help="table of rows of the traffic that people have looked at, with their verdicts: a class, ood, or nothing",
+    )
+    parser.add_argument("--verdict", default="verdict", metavar="COLUMN", help="column of --reviewed with the verdicts")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="model file to write, e.g. model.poscod")
     add_input_options(parser)
     what = parser.add_argument_group("what is asked")
@@ -144,7 +161,7 @@ class Fitted(NamedTuple):
 def run(args: argparse.Namespace) -> None:
     """Fit and save a model."""
     console = Console.of(args)
-    check_output(args.output, [args.labeled, args.unlabeled])
+    check_output(args.output, [args.labeled, args.unlabeled, *([args.reviewed] if args.reviewed else [])])
     if same_file(args.labeled, args.unlabeled):
         raise InvalidInputError(
             f"{args.unlabeled} is given as labeled and as unlabeled: the unlabeled rows must be traffic of their own."
@@ -171,21 +188,33 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     schema.check(unlabeled.columns, unlabeled.path)
     seen = unlabeled.read(schema.names)
     traffic, y = rows_of(schema, seen), labels_of(schema, labeled, schema.target)
+    reviewed = _reviewed(args, schema)
     found, columns = column_notes(known, seen, schema.features), (labeled.columns, unlabeled.columns)
     del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit
     model = _model(args, classifier, ratio, y, schema)
     with console.working("fitting"), naming_classes(schema), _as_notes(found) as notes:
         try:
-            model.fit(X, y, X_unlabeled=traffic, groups=groups[0], groups_unlabeled=groups[1])
+            model.fit(X, y, X_unlabeled=traffic, groups=groups[0], groups_unlabeled=groups[1], **reviewed)
         except InputsDriftedError as error:
             raise InvalidInputError(named(error.facts["drift"], schema.features).sentence()) from error
     return Fitted(model.with_schema(schema), columns, (len(y), len(traffic)), notes)
+
+
+def _reviewed(args: argparse.Namespace, schema: Schema) -> dict[str, Any]:
+    """Return rows that people have looked at, and what they said."""
+    if args.reviewed is None:
+        return {}
+    table = open_table(args.reviewed, whole=True)
+    table.need([args.verdict])
+    return {"X_reviewed": read_rows(schema, table), "y_reviewed": verdicts_of(schema, table, args.verdict)}
 
 
 def _fit_dask(args: argparse.Namespace, classifier: Any, ratio: Any, cluster: Any) -> Fitted:
     """Fit a model on a cluster."""
     if args.group:
         raise InvalidInputError("--group needs rows in memory: leave it out, or leave out --engine dask.")
+    if args.reviewed:
+        raise InvalidInputError("--reviewed needs rows in memory: leave it out, or leave out --engine dask.")
     tables = FrameTable(args.labeled, cluster), FrameTable(args.unlabeled, cluster)
     _refuse_swapped(args, *tables)
     schema = choose_schema(args, tables[0])
@@ -251,6 +280,7 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         "model": str(args.output),
         "labeled": {"file": str(args.labeled), "rows": fitted.rows[0]},
         "unlabeled": {"file": str(args.unlabeled), "rows": fitted.rows[1]},
+        "reviewed": {"file": args.reviewed, "verdicts": model.calibration_.verdicts} if args.reviewed else None,
         "features": list(schema.features),
         "logits": list(schema.logits),
         "classes": schema.labels(model.scorer_.classes).tolist(),

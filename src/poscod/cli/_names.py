@@ -10,6 +10,7 @@ NAMES: dict[str, str] = {
     "X": "the labeled table",
     "X_id": "the labeled rows that the ratio sees",
     "X_ood": "--ood",
+    "X_reviewed": "--reviewed",
     "X_unlabeled": "the unlabeled table",
     "at": "the column of --time",
     "created": "--calibrated",
@@ -27,5 +28,6 @@ NAMES: dict[str, str] = {
     "share": "--budget",
     "with_rule": "POSCOD.with_rule in Python",
     "y": "the column of --target",
+    "y_reviewed": "the column of --verdict",
 }
 """Name of an argument to what the shell calls it."""

@@ -118,7 +118,10 @@ def settled(calibration: Calibration, rule: Any) -> tuple[Calibration, Drift]:
 
 
 def tell(drift: Drift, on_drift: str) -> None:
-    """Warn, or refuse."""
+    """Warn, or refuse; what verdicts have settled is only told."""
+    if drift.verdicts:
+        warn_caller(InputsDriftedWarning("{sentence}", sentence=drift.sentence()))
+        return
     if on_drift == "raise":
         raise InputsDriftedError("{sentence}", sentence=drift.sentence(), drift=drift)
     warn_caller(

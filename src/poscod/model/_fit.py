@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -26,25 +25,23 @@ from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.model._drift import ON_DRIFT, closed, drift_of, settled, tell
 from poscod.model._folds import UnstableFeaturesError, fit_folds
 from poscod.model._groups import in_groups
-from poscod.model._mix import MIX_ROWS, Seen, bias_of, carry_error, check_mix, find_mix, in_mix
+from poscod.model._memory import Memory
+from poscod.model._mix import MIX_ROWS, bias_of, carry_error, check_mix, find_mix, in_mix
 from poscod.model._parts import (
     TRAFFIC_ROWS,
     Kept,
     Labeled,
     Unlabeled,
-    fit_classifier,
-    given_classifier,
-    ratio_groups,
-    ratio_weights,
-    temperature_of,
 )
 from poscod.model._plan import Indices, plan_folds, plan_shares
-from poscod.model._range import Guard, Range, extents, measured, numeric_columns, ranges_of, scale_of
-from poscod.model._rows import chunks, is_numeric, keys_of, marked_rows, n_rows, row_keys, same_rows, take
+from poscod.model._range import Guard, numeric_columns, scale_of
+from poscod.model._reviewed import Reviewed, learn_from, read_reviewed
+from poscod.model._rows import marked_rows, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema
-from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, unchecked, view
+from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, view
 from poscod.model._trained_on import trained_on
 from poscod.problem import RiskBound
+from poscod.ratio import Side
 from poscod.selector import Calibration
 
 FOLDS, SHARE = 5, 0.5
@@ -55,97 +52,15 @@ class NoUnlabeledDataWarning(PoscodWarning):
     """Without unlabeled traffic the ratio cannot be learned; the rule uses the conditional risk alone."""
 
 
-class Memory:
-    """Rows in memory: the engine whose attributes and methods any other one has, too.
-
-    ``like`` are some rows of X, here all of them, for their kind and their columns; ``folds`` tells whether it can cross-fit, ``has_traffic`` whether
-    traffic was given beside X, ``traffic`` is what there is. Positions count the rows of X. `look` comes before `temperature`, `fit_ratio` and the scores.
-    """
-
-    folds = True
-
-    def __init__(self, X: Any, traffic: Any) -> None:
-        self.like = X
-        self.traffic = None if traffic is None or n_rows(traffic) == 0 else traffic
-        self.has_traffic = traffic is not None
-
-    def __len__(self) -> int:
-        return n_rows(self.like)
-
-    def split_off(self, marked: Indices) -> int:
-        """Take the rows at these positions, if any, as the traffic."""
-        if len(marked):
-            self.traffic = take(self.like, marked)
-        return 0 if self.traffic is None else n_rows(self.traffic)
-
-    def train(self, template: Any, rows: Labeled, classes: NDArray[Any]) -> Any:
-        """Fit a classifier; a frozen one is only checked."""
-        if isinstance(template, (NetworkHead, FrozenEstimator)):
-            return given_classifier(template, self.like, classes)
-        return fit_classifier(template, take(self.like, rows.at), rows)
-
-    def look(self, classifier: Any, at: Indices) -> bool:
-        """View rows and traffic once."""
-        self._at, transforms = at, needs_transform(classifier, self.like)
-        self._known = view(classifier, take(self.like, at), transforms=transforms)
-        self._seen = None if self.traffic is None else view(classifier, self.traffic, transforms=transforms)
-        if isinstance(self.like, Activations):
-            return True
-        finite = all_finite([self._known, *([] if self._seen is None else [self._seen])])
-        # Numbers of the training rows are read as they come: a gap among them may come again.
-        if finite and is_numeric(self.like) and not hasattr(self.like, "tocsr"):
-            finite = all(np.isfinite(np.asarray(block, dtype=np.float64)).all() for block in chunks(self.like))
-        if not finite:
-            self._known = unchecked(None, self._known.logits)
-            self._seen = None if self._seen is None else unchecked(None, self._seen.logits)
-        return finite
-
-    def temperature(self, at: Indices, codes: NDArray[np.int64]) -> float:
-        """Calibrate the logits."""
-        return temperature_of(self._rows(at).logits, codes)
-
-    def seen(self, rows: Labeled, unlabeled: Unlabeled, most: int) -> Seen:
-        """Return what the classifier says of labeled rows and of the traffic: all of it here, or samples of no more than so many rows."""
-        return Seen(self._rows(rows.at), rows, self._seen, unlabeled)
-
-    def fit_ratio(self, ratio: Any, rows: Labeled, unlabeled: Unlabeled) -> Any:
-        """Fit a ratio on rows with these weights."""
-        how = {
-            **ratio_weights(rows.weight, unlabeled.weight),
-            **ratio_groups(ratio, rows.group, unlabeled.group),
-        }
-        return clone(ratio).fit(self._rows(rows.at), self._seen, **how)
-
-    def ranges(self, at: Indices, columns: tuple[int, ...] | None, transforms: bool) -> tuple[Range, ...] | None:
-        """Return what some rows and the traffic held, after what a pipeline makes of them; None where the ratio sees nothing of that."""
-        sides: Any = take(self.like, at), self.traffic
-        if transforms:
-            assert self._seen is not None
-            sides = self._rows(at).features, self._seen.features
-        if sides[0] is None:
-            return None
-        return ranges_of(*(extents(measured(rows, columns)) for rows in sides))
-
-    def score(self, scorer: Scorer, at: Indices) -> Kept:
-        """Score all of the rows."""
-        return _kept(np.arange(len(at)), scorer, take(self.like, at), self._rows(at))
-
-    def score_traffic(self, scorer: Scorer, rows: int) -> Kept:
-        """Score every k-th row of the traffic."""
-        assert self._seen is not None
-        chosen = np.arange(0, len(self._seen), -(-len(self._seen) // rows))
-        return _kept(chosen, scorer, take(self.traffic, chosen), self._seen[chosen])
-
-    def compared(self, at: Indices, chosen: Indices) -> tuple[Activations, Activations] | None:
-        """Return what was seen of some rows and of some traffic, to look for drift; None where rows do not stay."""
-        return None if self._seen is None else (self._rows(at), self._seen[chosen])
-
-    def _rows(self, at: Indices) -> Activations:
-        return self._known if len(at) == len(self._at) else self._known[np.searchsorted(self._at, at)]
-
-
-def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any, groups: tuple[Any, Any] = (None, None)) -> Any:
-    """Fit a POSCOD on the rows that an engine looks at, and return it; groups are those of X and of the traffic given beside it."""
+def fit_on(
+    model: Any,
+    engine: Any,
+    y: Any,
+    sample_weight: Any,
+    groups: tuple[Any, Any] = (None, None),
+    reviewed: tuple[Any, Any] = (None, None),
+) -> Any:
+    """Fit a POSCOD on the rows that an engine looks at, and return it; groups are those of X and of the traffic given beside it, reviewed are rows and verdicts."""
     problem, calibration = model._asked(), model._held_out()
     if not engine.folds and calibration == "auto":
         calibration = SHARE
@@ -176,6 +91,7 @@ def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any, groups: tuple[An
                 "pass X_unlabeled or mark rows of y with -1."
             )
         )
+    looked = read_reviewed(reviewed, engine.like, rows, classes, engine.traffic) if engine.folds else None
     mix, on_drift = check_mix(model.class_mix), model.on_drift
     check_choice(on_drift, "on_drift", ON_DRIFT)
     if not engine.folds and on_drift != "warn":
@@ -193,8 +109,8 @@ def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any, groups: tuple[An
         given = template, ratio, rows, unlabeled, classes, mix
         rng = check_random_state(model.random_state)
         if isinstance(calibration, float):
-            return _by_shares(engine, *given, calibration, rng)
-        return _by_folds(engine, *given, calibration, guaranteed, rng)
+            return _by_shares(engine, *given, calibration, guaranteed, rng, looked)
+        return _by_folds(engine, *given, calibration, guaranteed, rng, looked)
 
     model.classes_, model.schema_ = classes, Schema.of(engine.like)
     model.scorer_, model.calibration_ = fitted(ratio)
@@ -202,7 +118,7 @@ def fit_on(model: Any, engine: Any, y: Any, sample_weight: Any, groups: tuple[An
     if model.calibration_.drift is not None:
         found, drift = settled(model.calibration_, model.rule_)
         tell(drift, on_drift)
-        if on_drift == "id_only":
+        if on_drift == "id_only" and not drift.verdicts:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PoscodWarning)  # what there is to say has been said
                 model.scorer_, again = fitted(closed(ratio))
@@ -247,6 +163,7 @@ def _by_folds(
     calibration: int | str,
     guaranteed: bool,
     rng: np.random.RandomState,
+    reviewed: Reviewed | None,
 ) -> tuple[Scorer, Calibration]:
     """Fit by cross-fitting; "auto" holds rows out where features of different folds would not be comparable."""
     exact = isinstance(calibration, int)
@@ -264,7 +181,7 @@ def _by_folds(
         groups=(rows.group, unlabeled.group),
     )
     try:
-        return fit_folds(X, traffic, template, ratio, rows, unlabeled, plan, keys[1], classes, class_mix)
+        return fit_folds(X, traffic, template, ratio, rows, unlabeled, plan, keys[1], classes, class_mix, reviewed)
     except UnstableFeaturesError as error:
         if exact:
             raise refusal(
@@ -274,7 +191,7 @@ def _by_folds(
                 got=calibration,
                 allowed=SHARE,
             ) from error
-    return _by_shares(engine, template, ratio, rows, unlabeled, classes, class_mix, SHARE, rng)
+    return _by_shares(engine, template, ratio, rows, unlabeled, classes, class_mix, SHARE, guaranteed, rng, reviewed)
 
 
 def _by_shares(
@@ -286,7 +203,9 @@ def _by_shares(
     classes: NDArray[Any],
     class_mix: str | Floats,
     calibration: float,
+    guaranteed: bool,
     rng: np.random.RandomState,
+    reviewed: Reviewed | None = None,
 ) -> tuple[Scorer, Calibration]:
     """Fit classifier, temperature and ratio, each on rows of its own, and score the rows that set thresholds."""
     frozen = isinstance(template, (FrozenEstimator, NetworkHead))
@@ -302,9 +221,15 @@ def _by_shares(
         rows_of = sample()
         suspect = trained_on(template, classifier, engine.like, rows_of.known, rows_of.rows.codes, rows_of.traffic)
     mix = find_mix(class_mix, learn, sample, temperature, classes)
+    transforms = needs_transform(classifier, engine.like)
+    looked = None
+    if reviewed is not None:
+        looked = view(classifier, reviewed.rows, with_features=uses_features, transforms=transforms)
+        if uses_features and not all_finite([looked]):
+            raise refusal("X_reviewed", "must hold finite numbers like {X}, got gaps: fill or drop such rows.")
+        temperature = reviewed.temperature(temperature, sample().known.logits, learn.codes, looked, mix)
     if ratio is not None:
         fitted = engine.fit_ratio(ratio, learn._replace(weight=in_mix(mix, learn)), unlabeled)
-    transforms = needs_transform(classifier, engine.like)
     scorer = Scorer(classifier, fitted, temperature, classes, uses_features, transforms, bias_of(mix))
     if fitted is not None:
         columns = None if transforms else numeric_columns(engine.like)
@@ -324,12 +249,23 @@ def _by_shares(
         )
         grouped = sets.group, None if unlabeled.group is None else unlabeled.group[seen.rows]
         drift = drift_of(engine.like, classifier, transforms, views, logs, weights_, None, grouped, fitted)
+    weight, settles = sets.weight, False
+    if reviewed is not None and looked is not None and fitted is not None:
+        views, own = engine.compared(learn.at, seen.rows), engine.score(scorer, learn.at).log_ratio
+        other = None if unlabeled.weight is None else unlabeled.weight[seen.rows]
+        sides = Side(views[0], own, in_mix(mix, learn)), Side(views[1], seen.log_ratio, other)
+        learned = learn_from(reviewed.among(seen.rows), looked, *sides, fitted, drift)
+        fitted, drift, before = learned.ratio, learned.drift, kept.log_ratio
+        scorer = replace(scorer, ratio=fitted)
+        kept, seen = engine.score(scorer, rows.at[plan.score]), engine.score_traffic(scorer, TRAFFIC_ROWS)
+        settles = learned.moved and not guaranteed
+        weight = learned.weight(before, kept.log_ratio, sets.weight) if settles else sets.weight
     return scorer, Calibration(
         classes,
         scorer.calibrated(kept.logits),
         kept.log_ratio,
         sets.codes,
-        sets.weight,
+        weight,
         scorer.calibrated(seen.logits),
         seen.log_ratio,
         0.0 if fitted is None else float(fitted.ood_prior_),
@@ -338,29 +274,26 @@ def _by_shares(
         groups=sets.group,
         trained_on=suspect,
         traffic_keys=seen.keys,
+        verdicts=0 if reviewed is None else len(reviewed.codes),
+        settled=settles,
     )
 
 
-def check_traffic(X: Any, X_unlabeled: Any) -> None:
+def check_traffic(X: Any, other: Any, name: str = "X_unlabeled") -> None:
     """Refuse traffic of another kind, with other columns, or that is a copy of the labeled rows: something was mixed up."""
-    if X_unlabeled is None:
+    if other is None:
         return
-    if isinstance(X, Activations) != isinstance(X_unlabeled, Activations):
-        raise InvalidInputError("X_unlabeled must be of the kind of X: Activations or not.")
-    names = [list(map(str, rows.columns)) for rows in (X, X_unlabeled) if hasattr(rows, "columns")]
+    if isinstance(X, Activations) != isinstance(other, Activations):
+        raise InvalidInputError(f"{name} must be of the kind of X: Activations or not.")
+    names = [list(map(str, rows.columns)) for rows in (X, other) if hasattr(rows, "columns")]
     if len(names) == 2 and names[0] != names[1]:
         raise InvalidInputError(
-            "{X_unlabeled} must have the columns of {X} in the same order ({allowed}), got {got}.",
+            f"{{{name}}} must have the columns of {{X}} in the same order ({{allowed}}), got {{got}}.",
             allowed=listed(names[0]),
             got=listed(names[1]),
         )
-    if same_rows(X, X_unlabeled):
+    if same_rows(X, other):
         raise InvalidInputError(
-            "{X_unlabeled} holds exactly the rows of {X}: the unlabeled rows must be traffic of their own.",
+            f"{{{name}}} holds exactly the rows of {{X}}: the {'unlabeled' if name == 'X_unlabeled' else 'reviewed'} rows must be traffic of their own.",
             rows=n_rows(X),
         )
-
-
-def _kept(chosen: Indices, scorer: Scorer, X: Any, seen: Activations) -> Kept:
-    rows, log_ratio = scorer.seen(X, seen)
-    return Kept(chosen, np.asarray(rows.logits, dtype=np.float64), log_ratio, keys_of(X))

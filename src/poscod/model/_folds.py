@@ -31,6 +31,7 @@ from poscod.model._parts import (
 )
 from poscod.model._plan import Folds, Indices, Keys
 from poscod.model._range import Guard, beyond, extents, fold_distances, measured, numeric_columns, ranges_of, scale_of
+from poscod.model._reviewed import Reviewed, learn_from
 from poscod.model._rows import LEAST_PROBABILITY, keys_of, take
 from poscod.model._scorer import (
     NetworkHead,
@@ -43,7 +44,7 @@ from poscod.model._scorer import (
     view,
 )
 from poscod.model._trained_on import trained_on
-from poscod.ratio import Ratio, cross_fit
+from poscod.ratio import Ratio, Side, cross_fit
 from poscod.selector import Calibration
 
 # A column is the same in two pipelines if nearly all rows have nearly the same value in it, in units of its standard deviation. The mean of 80 % of
@@ -66,6 +67,7 @@ def fit_folds(
     key_traffic: Keys,
     classes: NDArray[Any],
     class_mix: str | Floats,
+    reviewed: Reviewed | None = None,
 ) -> tuple[Scorer, Calibration]:
     """Fit classifier, temperature and ratio by cross-fitting, and score every row by parts that have not seen it; see `UnstableFeaturesError`."""
     rest, held = rows.take(plan.rest), rows.take(plan.held)
@@ -80,11 +82,12 @@ def fit_folds(
         transforms = needs_transform(classifier, X)
         known, seen, informed = _out_of_fold(classifier, template, (own, traffic), rest, plan, classes, transforms)
     fresh = view(classifier, take(X, held.at), transforms=transforms) if len(held.at) else None
-    views = [part for part in (known, seen, fresh) if part is not None]
+    looked = None if reviewed is None else view(classifier, reviewed.rows, transforms=transforms)
+    views = [part for part in (known, seen, fresh, looked) if part is not None]
     uses_features = isinstance(X, Activations) or all_finite(views)
     if not uses_features:
         known = unchecked(None, known.logits)
-        seen, fresh = (None if part is None else unchecked(None, part.logits) for part in (seen, fresh))
+        seen, fresh, looked = (None if part is None else unchecked(None, part.logits) for part in (seen, fresh, looked))
     if not informed.any():
         raise InvalidInputError(
             "{y} has a single row of every class, {got} in all: no row is left to check what was learned from the others; add rows.",
@@ -94,7 +97,11 @@ def fit_folds(
     temperature = temperature_of(known.logits[informed], rest.codes[informed])
     folds = plan.fold, plan.traffic
     mix = find_mix(class_mix, rest, lambda: Seen(known, rest, seen, unlabeled, folds), temperature, classes)
+    if reviewed is not None and looked is not None and seen is not None:
+        looked = reviewed.view(looked, seen)
+        temperature = reviewed.temperature(temperature, known.logits[informed], rest.codes[informed], looked, mix)
     fitted, log_ratio, log_traffic, drift = None, np.full(len(known), -np.inf), np.zeros(0), None
+    own_weight, settles = rest.weight, False
     if ratio is not None:
         fitted = clone(ratio)
         given = (known, seen, *folds)
@@ -121,6 +128,14 @@ def fit_folds(
         trained = not isinstance(template, (FrozenEstimator, NetworkHead))
         if isinstance(fitted, Ratio) and fitted.realigns and seen is not None and trained:
             fitted.realign(seen, _served(classifier, traffic, seen, transforms))
+        if reviewed is not None and looked is not None and seen is not None:
+            sides_ = Side(known, log_ratio, in_mix(mix, rest)), Side(seen, log_traffic, unlabeled.weight)
+            learned = learn_from(reviewed, looked, *sides_, fitted, drift)
+            before, drift, settles = log_ratio, learned.drift, learned.moved and fresh is None
+            if learned.ratio is not fitted:
+                fitted, correction = learned.ratio, learned.ratio.correction
+                log_ratio, log_traffic = correction(known, log_ratio), correction(seen, log_traffic)
+                own_weight = learned.weight(before, log_ratio, rest.weight)
     guard = None
     if fitted is not None:
         assert seen is not None
@@ -137,6 +152,7 @@ def fit_folds(
     sets = rest
     if fresh is not None:
         known, sets, log_ratio = fresh, held, scorer.seen(take(X, held.at), fresh)[1]
+        own_weight = held.weight
     kept = np.arange(0) if fitted is None else _some(key_traffic, TRAFFIC_ROWS)
     traffic_logits = np.zeros((0, len(classes))) if seen is None else seen.logits[kept]
     return scorer, Calibration(
@@ -144,7 +160,7 @@ def fit_folds(
         scorer.calibrated(known.logits),
         log_ratio,
         sets.codes,
-        sets.weight,
+        own_weight,
         scorer.calibrated(traffic_logits),
         log_traffic[kept],
         0.0 if fitted is None else float(fitted.ood_prior_),
@@ -155,6 +171,8 @@ def fit_folds(
         trained_on=suspect,
         traffic_keys=None if fitted is None else keys_of(take(traffic, kept)),
         traffic_held=True,
+        verdicts=0 if reviewed is None else len(reviewed.codes),
+        settled=settles,
     )
 
 

@@ -36,7 +36,8 @@ from poscod.model._evaluate import (
     mix_for,
     read_sample,
 )
-from poscod.model._fit import Memory, check_traffic, fit_on
+from poscod.model._fit import check_traffic, fit_on
+from poscod.model._memory import Memory
 from poscod.model._mix import mix_weights
 from poscod.model._rows import as_indexable, marked_rows, n_rows, take
 from poscod.model._schema import Schema
@@ -170,6 +171,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         groups: Any = None,
         groups_unlabeled: Any = None,
+        X_reviewed: Any = None,
+        y_reviewed: Any = None,
     ) -> POSCOD:
         """Learn classifier, ratio and threshold.
 
@@ -189,6 +192,11 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             NaN: a group of its own. Without groups, near-copies among labeled rows are looked for.
         groups_unlabeled : array-like of shape (m,), default=None
             Group of each row of X_unlabeled; one that occurs in `groups`, too, is the same one.
+        X_reviewed : like X, default=None
+            Rows of the traffic that people have looked at, chosen by what they hold and by chance (`poscod.review.queue`), not by what they turned out to be.
+            They may be among X_unlabeled, too.
+        y_reviewed : array-like of shape (k,), default=None
+            Their verdicts: a class, `poscod.OOD`, or None where nobody has said anything. They correct g and the OOD share, calibrate r, and settle drift.
 
         Returns
         -------
@@ -205,8 +213,9 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "POSCOD requires y to be passed, but the target y is None: mark unlabeled rows with -1."
                 )
         check_traffic(X, X_unlabeled)
+        check_traffic(X, X_reviewed, "X_reviewed")
         engine = Memory(X, None if X_unlabeled is None else as_indexable(X_unlabeled))
-        return fit_on(self, engine, y, sample_weight, (groups, groups_unlabeled))
+        return fit_on(self, engine, y, sample_weight, (groups, groups_unlabeled), (X_reviewed, y_reviewed))
 
     def decide(self, X: Any, *, explain: bool = False) -> Decisions:
         """Answer or abstain, and say why.

@@ -54,7 +54,7 @@ class Extent(NamedTuple):
             return cls(np.full(d, np.inf), np.full(d, -np.inf), np.zeros(d), np.zeros(d), 0)
         if hasattr(values, "tocsr"):
             low, high = (np.asarray(end.todense()).ravel() for end in (values.min(axis=0), values.max(axis=0)))
-            filled = np.asarray(values.getnnz(axis=0))
+            filled = np.bincount(values.tocsr().indices, minlength=d)  # sparse arrays have no getnnz
             # Zeros are one end of nearly every sparse column.
             return cls(low, high, np.where(low < 0.0, filled, n - filled), np.where(high > 0.0, filled, n - filled), n)
         low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)

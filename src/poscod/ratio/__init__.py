@@ -52,6 +52,16 @@ from poscod.ratio._standard_sigmoid import StandardSigmoid
 from poscod.ratio._strong_recipe import TILT, StrongRatio
 from poscod.ratio._training_rows import Ask, training_trace
 from poscod.ratio._trees import Trees
+from poscod.ratio._verdicts import (
+    CORRECTED_UP_TO,
+    CORRECTION_BOUND,
+    DOUBT,
+    EVEN,
+    Correction,
+    ReviewedRatio,
+    Side,
+    learn,
+)
 
 __all__ = [
     "NNPU",

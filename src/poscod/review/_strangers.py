@@ -283,7 +283,7 @@ def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Flo
     if calibration.drift is not None:
         warn_caller(
             InputsDriftedWarning(
-                "Known inputs had moved when the model was fitted, and those that moved look like OOD: the list may hold more of them than its level says. To rule that "
+                "Known inputs had moved when the model was fitted, or it could not be told, and those that moved look like OOD: the list may hold more of them than its level says. To rule that "
                 "out, " + _GIVE + ".",
                 parameter="X_id",
             )

@@ -59,6 +59,10 @@ class Calibration:
         Number of each unlabeled row by its content, by which it is known again; None where rows did not stay, and in models of earlier versions.
     traffic_held : bool, default=False
         Whether log g of each unlabeled row comes from a ratio that has not seen it, as after cross-fitting.
+    verdicts : int, default=0
+        Number of verdicts of people that log g rests on, too.
+    settled : bool, default=False
+        Whether, by these verdicts, `weight` lets the ID rows stand for known inputs of the traffic that have moved.
     """
 
     classes: NDArray[Any]
@@ -76,6 +80,8 @@ class Calibration:
     trained_on: bool = False
     traffic_keys: NDArray[np.uint64] | None = None
     traffic_held: bool = False
+    verdicts: int = 0
+    settled: bool = False
 
     @property
     def own_weight(self) -> Floats | None:

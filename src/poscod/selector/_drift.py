@@ -13,6 +13,21 @@ from scipy.stats import binom
 
 from poscod.ratio import moved_words
 
+# Share of strangers among rejected rows up to which it is drift, and chance of being wrong about it, either way.
+DRIFTED, WRONG = 0.1, 0.05
+
+
+def are_strangers(found: int, rows: int, expected: float) -> bool:
+    """Tell whether so many OOD inputs among rows that are likely OOD settle that these are no drift: too many for drift, and no fewer than expected.
+
+    Examples
+    --------
+    >>> are_strangers(30, 40, 0.8), are_strangers(2, 40, 0.8), are_strangers(15, 40, 0.8)
+    (True, False, False)
+    """
+    enough = rows > 0 and found > int(binom.ppf(1.0 - WRONG, rows, DRIFTED))
+    return bool(enough and binom.cdf(found, rows, expected) > WRONG)
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -36,6 +51,8 @@ class Drift:
         Whether most of the traffic is not like the labeled rows.
     strangers : bool
         Whether strangers are there, too: rows that stand out after what moved is taken out.
+    verdicts : int, default=0
+        Number of verdicts of people that have settled it: g rests on them then.
     """
 
     said: str
@@ -46,6 +63,7 @@ class Drift:
     strange: float
     whole: bool
     strangers: bool
+    verdicts: int = 0
 
     @property
     def look(self) -> tuple[int, int]:
@@ -53,10 +71,10 @@ class Drift:
 
         Drift means at most one stranger in ten rejected rows. So many rows are enough to be wrong once in twenty times either way.
         """
-        drifted, strange = 0.1, max(self.strange, 0.3)
+        strange = max(self.strange, 0.3)
         for n in range(5, 500):
-            most = int(binom.ppf(0.95, n, drifted))
-            if binom.cdf(most, n, strange) <= 0.05:
+            most = int(binom.ppf(1.0 - WRONG, n, DRIFTED))
+            if binom.cdf(most, n, strange) <= WRONG:
                 return n, most + 1
         return 500, 60
 
@@ -81,6 +99,11 @@ class Drift:
             f"{100 * self.rejections:.0f} % of the rejections rest on taking what differs for OOD; the OOD share is not certified. "
             f"Look at {n} rejected rows to settle it: {least} or more strangers among them mean strangers, fewer mean drift, and labeled rows of today are needed."
         )
+        if self.verdicts:
+            return (
+                f"Known inputs of the traffic have moved{where}: {self.verdicts} verdicts say which inputs are OOD, and what unlabeled rows say of them does not count. "
+                "The OOD share is not certified."
+            )
         if self.said == "undecided":
             return f"The traffic differs in a way that unlabeled rows cannot tell: known inputs may have moved, or it holds OOD inputs near them{where}. {rest}"
         what = (

@@ -100,7 +100,7 @@ def solve(
         calibration = calibration.independent()
     task = Task(calibration, calibration.known(problem.loss), None if delta is None else delta / rules, tpr_over)
     changed = calibration.mix is not None and calibration.mix.changed
-    moved = None if calibration.drift is None else calibration.drift.said
+    moved = None if calibration.drift is None or calibration.settled else calibration.drift.said
     asked = problem.replace(delta=problem.delta / rules) if isinstance(problem, RiskBound) else problem
     try:
         line = SOLVERS[type(problem)](asked, task)
@@ -119,13 +119,15 @@ def solve(
             mix=mix,
             moved=moved,
             groups=groups,
+            settled=calibration.settled,
         )
         return _rule(problem, line, bound, calibration, n)
     promise = None
     if problem.tpr_min is not None:
         confidence = None if delta is None else 1.0 - delta
         mix = None if not changed or tpr_over == "classes" else "traffic" if delta is None else "labeled"
-        promise = Promise("tpr", problem.tpr_min, confidence, rules, chosen_later, tpr_over, mix, moved, groups)
+        how: dict[str, Any] = {"groups": groups, "settled": calibration.settled}
+        promise = Promise("tpr", problem.tpr_min, confidence, rules, chosen_later, tpr_over, mix, moved, **how)
     return _rule(problem, line, promise, calibration, n)
 
 
@@ -139,7 +141,7 @@ class Line(NamedTuple):
 def _rule(problem: Problem, line: Line, promise: Promise | None, calibration: Calibration, rows: int) -> Rule:
     """Return a rule; from rows that the classifier was trained on nothing is promised."""
     void = TRAINED_ON if calibration.trained_on else ""
-    return Rule(problem, line.slope, line.threshold, None if void else promise, rows, void)
+    return Rule(problem, line.slope, line.threshold, None if void else promise, rows, void, calibration.verdicts)
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,18 @@ from poscod.backends.onnx._risk import Top, split_top
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import (
     CLIP,
+    CORRECTED_UP_TO,
+    CORRECTION_BOUND,
     FARTHEST,
     FOLDED_MEAN,
     LOG_LIMIT,
     RESOLVED,
     TILT,
     TINY,
+    Correction,
     Landmarks,
     LinearRatio,
+    ReviewedRatio,
     StrongRatio,
     Trees,
 )
@@ -31,19 +35,34 @@ from poscod.ratio import (
 FAR = 1e30
 
 
-def log_ratio(graph: Graph, ratio: Any, features: str, logits: str | None, n_classes: int) -> str:
+def log_ratio(graph: Graph, ratio: Any, features: str, logits: str, n_classes: int) -> str:
     """Return log g of shape (n, 1)."""
+    if isinstance(ratio, ReviewedRatio):
+        out = log_ratio(graph, ratio.base, features, logits, n_classes)
+        return graph.clip(_corrected(graph, ratio.correction, out, features, logits, n_classes), -LOG_LIMIT, LOG_LIMIT)
     model = getattr(ratio, "model_", None)
     if isinstance(model, LinearRatio):
         out = _linear(graph, model, features)
     elif isinstance(model, StrongRatio):
-        out = _strong(graph, model, features, logits, n_classes)
+        out = _strong(graph, model, features, logits if "logits" in ratio.columns_ else None, n_classes)
     else:
         raise InvalidInputError(
             f"ratio must be linear or the default to be exported, got {type(ratio).__name__}: fit with CorrectedSigmoid(), "
             "StandardSigmoid(), NNPU(), WOODS() or FixedLinear(...) instead."
         )
     return graph.clip(out, -LOG_LIMIT, LOG_LIMIT)
+
+
+def _corrected(graph: Graph, model: Correction, log_g: str, features: str, logits: str, n_classes: int) -> str:
+    """Log g with what verdicts add to it: bounded columns times theta."""
+    far = CORRECTED_UP_TO
+    columns = [graph.clip(log_g, -far, far), _logit_evidence(graph, logits, split_top(graph, logits, n_classes))]
+    if model.sees_features:
+        columns.append(graph.cast(features, graph.wide))
+    standard = graph.standardise(graph("Concat", *columns, axis=1), model.mean, 1.0 / model.scale, graph.wide)
+    bounded = graph.clip(standard, -CORRECTION_BOUND, CORRECTION_BOUND)
+    added = graph("Add", graph("MatMul", bounded, graph.real(model.theta[:, None])), graph.real(model.intercept))
+    return graph("Add", log_g, added)
 
 
 def _linear(graph: Graph, model: LinearRatio, features: str) -> str:

@@ -129,7 +129,7 @@ def _build(graph: Graph, model: POSCOD) -> dict[str, int]:
             )
         wide = graph.cast(logits, graph.wide) if scorer.network else logits
         x = near[0] if scorer.network or scorer.uses_features else graph.cast(wide, graph.narrow)
-        values = log_ratio(graph, scorer.ratio, x, wide if "logits" in columns else None, k)
+        values = log_ratio(graph, scorer.ratio, x, wide, k)
         if guard is not None:
             far = distance(graph, guard, given[-len(guard.ranges) :])
             values = beyond(graph, values, far, guard.scale)
