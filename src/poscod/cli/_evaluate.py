@@ -31,7 +31,7 @@ from poscod.cli._rules import compare_rules, rules_table
 from poscod.cli._tables import check_output, open_table
 from poscod.exceptions import InvalidInputError
 from poscod.model import POSCOD, Sample, check_ratio, measure_promise, read_sample
-from poscod.ratio import FINDINGS
+from poscod.ratio import finding_words
 from poscod.report import (
     assessed_words,
     assessment_rows,
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
             model, sample, rules, found = evaluate_on_dask(args, load_model(args), cluster)
     else:
         model, sample, rules, found = _in_memory(args, console)
-    findings = [] if found is None else [FINDINGS[name] for name in found["findings"]]
+    findings = [] if found is None else finding_words(found)
     document = _document(sample, rules, findings, mix_section(model, sample), args)
     story = _story(document, rules, sample)
     if review is not None:
@@ -130,7 +130,9 @@ def _in_memory(args: argparse.Namespace, console: Console) -> tuple[POSCOD, Samp
     with console.working("measuring"):
         options = {"pi": args.pi, "level": args.level, "class_mix": args.class_mix}
         sample = read_sample(model, known, fresh.y, fresh.rows.get("ood"), traffic, **options)
-        found = None if traffic is None else check_ratio(model, known, fresh.y, traffic, level=args.level)
+        found = (
+            None if traffic is None else check_ratio(model, known, fresh.y, traffic, mix=sample.mix, level=args.level)
+        )
         return model, sample, compare_rules(sample), found
 
 

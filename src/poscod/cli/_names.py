@@ -3,7 +3,7 @@
 
 _SAME = (
     "alpha amp audit backbone batch_size calibration class_mix classifier crop delta dtype false_alarm layer level loss max_points missing on_drift "
-    "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min tpr_over window"
+    "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min tpr_over unseen_share window"
 )
 NAMES: dict[str, str] = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME.split()},

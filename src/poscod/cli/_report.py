@@ -49,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-explorer-data", action="store_true", help="embed no rows: a smaller page without the what-if explorer"
     )
+    parser.add_argument(
+        "--no-groups", action="store_true", help="do not look for groups among the likely OOD rows of --unlabeled"
+    )
     group = parser.add_argument_group("rows for people to look at")
     group.add_argument(
         "--review",
@@ -93,6 +96,7 @@ def run(args: argparse.Namespace) -> None:
             max_columns=args.columns,
             explorer=not args.no_explorer_data,
             max_points=args.max_points,
+            groups=not args.no_groups,
             review=chosen,
             verdicts=said,
             missing=args.missing,

@@ -31,6 +31,7 @@ from poscod.model._groups import NearCopiesWarning
 from poscod.model._mix import MIX_ROWS, ClassMixWarning, Seen, fresh_mix
 from poscod.model._mix_words import fresh_document, mix_document
 from poscod.model._parts import (
+    TRAFFIC_ROWS,
     Kept,
     Labeled,
     Unlabeled,
@@ -42,9 +43,9 @@ from poscod.model._parts import (
 from poscod.model._poscod import POSCOD
 from poscod.model._range import STEEP, Extent, Guard, Range, extents, join, measured, ranges_of
 from poscod.model._rivals import RULES, Competitor, measure, own_rule, required_tpr, rule_at, rules_of
-from poscod.model._rows import LEAST_PROBABILITY, n_rows, take
+from poscod.model._rows import LEAST_PROBABILITY, keys_of, n_rows, take
 from poscod.model._schema import Schema
-from poscod.model._scorer import NetworkHead, Scorer, features_of, view
+from poscod.model._scorer import NetworkHead, Scorer, features_of, log_ratio_of, names_of, view
 from poscod.model._tally import Tally, tally
 
 __all__ = [

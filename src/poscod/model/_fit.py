@@ -40,7 +40,7 @@ from poscod.model._parts import (
 )
 from poscod.model._plan import Indices, plan_folds, plan_shares
 from poscod.model._range import Guard, Range, extents, measured, numeric_columns, ranges_of, scale_of
-from poscod.model._rows import chunks, is_numeric, marked_rows, n_rows, row_keys, same_rows, take
+from poscod.model._rows import chunks, is_numeric, keys_of, marked_rows, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, unchecked, view
 from poscod.model._trained_on import trained_on
@@ -322,7 +322,8 @@ def _by_shares(
             (kept.log_ratio, seen.log_ratio),
             (in_mix(mix, sets), None if unlabeled.weight is None else unlabeled.weight[seen.rows]),
         )
-        drift = drift_of(engine.like, classifier, transforms, views, logs, weights_, None, fitted)
+        grouped = sets.group, None if unlabeled.group is None else unlabeled.group[seen.rows]
+        drift = drift_of(engine.like, classifier, transforms, views, logs, weights_, None, grouped, fitted)
     return scorer, Calibration(
         classes,
         scorer.calibrated(kept.logits),
@@ -336,6 +337,7 @@ def _by_shares(
         drift=drift,
         groups=sets.group,
         trained_on=suspect,
+        traffic_keys=seen.keys,
     )
 
 
@@ -361,4 +363,4 @@ def check_traffic(X: Any, X_unlabeled: Any) -> None:
 
 def _kept(chosen: Indices, scorer: Scorer, X: Any, seen: Activations) -> Kept:
     rows, log_ratio = scorer.seen(X, seen)
-    return Kept(chosen, np.asarray(rows.logits, dtype=np.float64), log_ratio)
+    return Kept(chosen, np.asarray(rows.logits, dtype=np.float64), log_ratio, keys_of(X))

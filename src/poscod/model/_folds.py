@@ -31,7 +31,7 @@ from poscod.model._parts import (
 )
 from poscod.model._plan import Folds, Indices, Keys
 from poscod.model._range import Guard, beyond, extents, fold_distances, measured, numeric_columns, ranges_of, scale_of
-from poscod.model._rows import LEAST_PROBABILITY, take
+from poscod.model._rows import LEAST_PROBABILITY, keys_of, take
 from poscod.model._scorer import (
     NetworkHead,
     Scorer,
@@ -115,6 +115,7 @@ def fit_folds(
                 (log_ratio, log_traffic),
                 (in_mix(mix, rest), unlabeled.weight),
                 folds,
+                (rest.group, unlabeled.group),
                 fitted,
             )
         trained = not isinstance(template, (FrozenEstimator, NetworkHead))
@@ -152,6 +153,8 @@ def fit_folds(
         drift=drift,
         groups=sets.group,
         trained_on=suspect,
+        traffic_keys=None if fitted is None else keys_of(take(traffic, kept)),
+        traffic_held=True,
     )
 
 

@@ -58,11 +58,12 @@ class Unlabeled(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Rows after scoring, here in memory: which ones, their logits (not yet calibrated) and log g."""
+    """Rows after scoring, here in memory: which ones, their logits (not yet calibrated) and log g, and by what they are known again where they stay."""
 
     rows: Indices
     logits: Floats
     log_ratio: Floats
+    keys: Keys | None = None
 
 
 def temperature_of(logits: Floats, codes: NDArray[np.int64]) -> float:

@@ -106,6 +106,12 @@ def row_keys(X: Any, other: Any, seed: int) -> tuple[NDArray[np.uint64], NDArray
     return _cell_keys(columns_of(X), columns_of(other), seed)
 
 
+def keys_of(X: Any) -> NDArray[np.uint64]:
+    """Return a number per row that depends on its content alone, by which a later table knows it again."""
+    X = as_indexable(X)
+    return row_keys(X, take(X, slice(0, 0)), 0)[0]
+
+
 def _sparse_keys(X: Any, seed: int) -> NDArray[np.uint64]:
     rows = sparse.csr_array(X, dtype=np.float64, copy=True)
     rows.sum_duplicates()

@@ -33,6 +33,7 @@ from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
 from poscod.report._review import review_section
+from poscod.report._strangers import strangers_section
 
 SCHEMA = 3
 """Number of the layout of summaries."""
@@ -60,6 +61,7 @@ def summarise(
     review: Any = None,
     verdicts: Any = None,
     missing: str = "worst",
+    groups: bool = True,
 ) -> dict[str, Any]:
     """Measure a fitted model on fresh rows.
 
@@ -107,6 +109,8 @@ def summarise(
         What people said of the rows of `review`, as `poscod.review.assess` takes it; the page then shows what follows for the rule.
     missing : {"worst", "random"}, default="worst"
         What rows of `review` without a verdict are, see `poscod.review.assess`.
+    groups : bool, default=True
+        Whether groups of likely OOD rows of X_unlabeled are looked for, which takes a second or two.
 
     Returns
     -------
@@ -127,7 +131,7 @@ def summarise(
         * required_tpr: what rival rules are asked for: the required TPR, or what the rule reaches on calibration rows.
         * promise: quantity, bound, confidence; measured with interval, verdict (held, open, missed, none).
         * class_mix: for which mix rates are (of), the mix served (at_fit), and that of the fresh traffic where it is another one (here).
-        * drift: what is known of inputs that had moved at fit, with its sentence, or None.
+        * drift: what is known of inputs that had moved at fit, or may have, with its sentence, or None.
         * rates: what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabeled rows.
         * rules: the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc.
         * plane: points (risk, log_ratio) by group with accept, boundaries of the rules.
@@ -136,6 +140,7 @@ def summarise(
         * rejections: by group: counts by class and reason.
         * examples: rejected rows and accepted mistakes with the user's columns.
         * review: rows for people to look at, with reasons and verdicts, and what these say (assessment); None where none are given.
+        * strangers: groups of likely OOD rows of the traffic with size, what sets them apart and examples, and the length of a list with a promise; None without them.
         * ratio: OOD share at fit and here, diagnosis of g; None without a ratio.
         * reliability: is r honest: bins, error, p_value.
         * explorer: arrays and positions of the what-if explorer; None where left out.
@@ -226,6 +231,11 @@ def summarise(
             sample.level,
             missing,
         ),
+        "strangers": strangers_section(
+            model, X, X_unlabeled, labels, shown.get("unlabeled", {}), (n_examples, max_columns), sample.level
+        )
+        if groups
+        else None,
         "ratio": sections.ratio_section(model, sample, X, y, X_unlabeled),
         "reliability": sections.reliability_section(sample),
         "explorer": explorer_data(sample, max_points=max_points) if explorer else None,

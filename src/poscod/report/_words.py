@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from poscod.plot import RULE_NAMES
-from poscod.ratio import FINDINGS
+from poscod.ratio import finding_words
 from poscod.report._format import MISSING, count, fixed, interval, percent
 from poscod.report._review import assessment_rows, decision_words, review_words
+from poscod.report._strangers import strangers_words
 
 GROUP_NAMES = {"id": "known (ID)", "ood": "unknown (OOD)", "unlabeled": "unlabeled traffic"}
 REASON_NAMES = {
@@ -39,6 +40,8 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
         "review_words": review_words(review := summary["review"]),
         "assessed": assessment_rows(review["assessment"]) if review and review["assessment"] else [],
         "decision_words": decision_words,
+        "strangers": summary.get("strangers"),  # summaries of earlier versions have none
+        "strangers_words": strangers_words(summary.get("strangers")),
         "rule_names": RULE_NAMES,
         "group_names": GROUP_NAMES,
         "reason_names": REASON_NAMES,
@@ -150,7 +153,7 @@ def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
         f"{percent(diagnosis['flips'])} of the traffic would change between “more likely OOD” and “more likely known” if the OOD share "
         "moved within its interval."
     )
-    found += [FINDINGS[name] for name in diagnosis["findings"]]
+    found += finding_words(diagnosis)
     return found if diagnosis["findings"] else [*found, "No check of g failed."]
 
 

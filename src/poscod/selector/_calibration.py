@@ -50,11 +50,15 @@ class Calibration:
         Class mix of the labeled rows and of the traffic; logits are those of the traffic's mix, the one that is served. None stands for that of the
         labeled rows, in models of earlier versions.
     drift : Drift or None, default=None
-        What is known of inputs that have moved; None where nothing shows that any did.
+        What is known of inputs that have moved, or may have; None where nothing shows that any did.
     groups : ndarray of shape (m,) or None, default=None
         Group of each ID row; None where every row is one of its own.
     trained_on : bool, default=False
         Whether the labeled rows look like rows that a given classifier was trained on: nothing is promised then.
+    traffic_keys : ndarray of shape (n,) or None, default=None
+        Number of each unlabeled row by its content, by which it is known again; None where rows did not stay, and in models of earlier versions.
+    traffic_held : bool, default=False
+        Whether log g of each unlabeled row comes from a ratio that has not seen it, as after cross-fitting.
     """
 
     classes: NDArray[Any]
@@ -70,6 +74,8 @@ class Calibration:
     drift: Drift | None = None
     groups: NDArray[np.uint64] | None = None
     trained_on: bool = False
+    traffic_keys: NDArray[np.uint64] | None = None
+    traffic_held: bool = False
 
     @property
     def own_weight(self) -> Floats | None:

@@ -78,7 +78,7 @@ _KNOWN = {
     "class_mix": {**_MIX, "description": "class mix of the labeled rows and of the known inputs that the model serves"},
     "drift": {
         "type": ["object", "null"],
-        "description": "inputs of the traffic at fit that seem to have moved, with a sentence; null where none do",
+        "description": "inputs of the traffic at fit that seem to have moved (said: drift) or cannot be told from OOD inputs (said: undecided), with a sentence; null where neither",
     },
 }
 _APPLIED = {

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What strangers are: groups of similar ones, how many there are of each, and what sets them apart from known inputs.
+
+Convention: a row is a likely stranger where p(OOD | x) > 1/2. Groups are a description and promise nothing; sizes count the known inputs that such rows hold by what ID rows
+reach, as a list with a promise does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.metrics import silhouette_score
+from sklearn.utils import check_random_state
+
+from poscod._json import plain
+from poscod._validation import Floats, check_count, check_number, refusal
+from poscod.metrics import Interval
+from poscod.model import estimate_share, n_rows, names_of
+from poscod.review._strangers import evidence
+
+# Rows that a group has at least, groups that are tried, directions in which rows are compared, and rows by which groups are chosen.
+_LEAST, _MOST_GROUPS, _DIRECTIONS, _CLUSTERED = 8, 15, 10, 1500
+# Samples without groups that rows must beat, by how much, and standard deviations beyond which a value is only far.
+_REFERENCES, _MARGIN, _FARTHEST = 3, 0.03, 5.0
+_DRAWS = 4000
+# Columns whose middle moved less than so many standard deviations set nothing apart, and columns that are named.
+_APART, _NAMED = 0.5, 3
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StrangerGroup:
+    """Likely strangers that are alike.
+
+    Parameters
+    ----------
+    index : ndarray of shape (n,), int
+        Rows in the log, from 0, the most typical first.
+    size : Interval
+        How many of them are strangers.
+    apart : tuple of (str, float)
+        Columns that set the group apart: its middle, in standard deviations of known inputs; none where columns mean nothing, as in a network's layer.
+    answer : object
+        The classifier's most frequent answer: the class that the group resembles most.
+    answer_share : float
+        How often it is given.
+    nearest : ndarray of shape (k,), int
+        Rows of likely known inputs that are nearest to the middle of the group.
+    first, last : object
+        Its first and last time; None where no times are given.
+    """
+
+    index: NDArray[np.int64]
+    size: Interval
+    apart: tuple[tuple[str, float], ...]
+    answer: Any
+    answer_share: float
+    nearest: NDArray[np.int64]
+    first: Any = None
+    last: Any = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        return f"StrangerGroup({self.sentence()})"
+
+    def sentence(self) -> str:
+        """Return the group in words.
+
+        Returns
+        -------
+        text : str
+        """
+        low, high = round(self.size.low), round(self.size.high)
+        words = ", ".join(f"{name} ({shift:+.1f} sd)" for name, shift in self.apart)
+        times = "" if self.first is None else f", from {self.first} to {self.last}"
+        like = f"{'set apart by ' + words + ', ' if words else ''}answered {self.answer} in {100 * self.answer_share:.0f} % of cases"
+        return f"about {round(self.size.estimate):,} strangers ({low:,} to {high:,}) among {len(self):,} inputs that are alike: {like}{times}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON.
+
+        Returns
+        -------
+        document : dict
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        times = {name: None if values[name] is None else str(values[name]) for name in ("first", "last")}
+        document: dict[str, Any] = plain(
+            {**values, **times, "apart": [{"column": name, "shift": shift} for name, shift in self.apart]}
+        )
+        return {**document, "sentence": self.sentence()}
+
+
+def stranger_groups(
+    model: Any,
+    X: Any,
+    *,
+    times: Any = None,
+    X_id: Any = None,
+    level: float = 0.95,
+    most: int = _MOST_GROUPS,
+    random_state: Any = 0,
+) -> list[StrangerGroup]:
+    """Find groups among the likely strangers of a log.
+
+    Parameters
+    ----------
+    model : POSCOD
+        Fitted with unlabeled traffic.
+    X : like the rows given to `POSCOD.fit`
+        The log: a new one, or the traffic of the fit.
+    times : array-like of shape (n,), default=None
+        When each row came: numbers, dates or texts that sort by time.
+    X_id : like X, default=None
+        Known inputs that are not rows of the fit; see `strangers`.
+    level : float in (0, 1), default=0.95
+        Coverage of the interval of each size.
+    most : int, default=15
+        Largest number of groups.
+    random_state : int, RandomState or None, default=0
+        Seed of k-means.
+
+    Returns
+    -------
+    groups : list of StrangerGroup
+        The largest first; empty where fewer than eight rows are likely strangers.
+
+    Notes
+    -----
+    Likely strangers are compared as the ratio sees them: the first ten principal components of their features, scaled to unit variance over the log, or, of a network's
+    layer, to unit length. k-means by silhouette chooses the number of groups; one group stays where it does no better than on
+    Gaussian rows of the same covariance. How many known inputs there are among all likely strangers is read from ID rows that the ratio has not seen. The estimate of a size
+    deals them out to the groups in proportion to the sum of 1 - p(OOD | x); the lower end of its interval is the size that is left if all of them were in this group.
+
+    Examples
+    --------
+    >>> from poscod import POSCOD
+    >>> from poscod.theory import GaussianWorld
+    >>> world = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 7.0], [1.5, -7.0]])
+    >>> X, y = world.sample_id(600, random_state=0)
+    >>> log, _ = world.sample_mixture(500, pi=0.2, random_state=1)
+    >>> model = POSCOD(random_state=0).fit(X, y, X_unlabeled=log)
+    >>> groups = stranger_groups(model, log)
+    >>> len(groups), sorted(round(group.apart[0][1] / abs(group.apart[0][1])) for group in groups)
+    (2, [-1, 1])
+    """
+    level = check_number(level, "level", 0.0, 1.0, closed="neither")
+    most, rng = check_count(most, "most"), check_random_state(random_state)
+    if times is not None and len(times) != n_rows(X):
+        raise refusal("times", "must have as many rows as X ({allowed}), got {got}.", allowed=n_rows(X), got=len(times))
+    score, known, _ = evidence(model, X, X_id, rng)
+    share = estimate_share(known, score, level)
+    pi = float(np.clip(share.estimate, 1e-6, 1.0 - 1e-6))
+    strange = expit(score + logit(pi))
+    rows = np.flatnonzero(strange > 0.5)
+    if len(rows) < _LEAST:
+        return []
+    view = model.scorer_.view(X)
+    columns = np.asarray(view.logits if view.features is None else view.features, dtype=np.float64)
+    scaled = _scaled(columns, model.scorer_.network and not view.table)
+    place = PCA(min(_DIRECTIONS, scaled.shape[1], len(rows) - 1), random_state=0).fit(scaled[rows])
+    space = place.transform(scaled)
+    member = _cluster(space[rows], most, rng)
+    reached = int((expit(known + logit(pi)) > 0.5).sum())
+    estimate, low, high = (len(score) * (1.0 - value) for value in (share.estimate, share.high, share.low))
+    sizes = _sizes(member, strange[rows], Interval(estimate, low, high, level), (reached, len(known)), rng)
+    answer = model.predict_id(X)
+    names = _names(model, columns.shape[1]) if view.features is not None else None
+    calm = np.flatnonzero(strange <= 0.5)
+    found = []
+    for code, size in enumerate(sizes):
+        own = rows[member == code]
+        middle = space[own].mean(axis=0)
+        own = own[np.argsort(((space[own] - middle) ** 2).sum(axis=1), kind="stable")]
+        labels, count = np.unique(answer[own], return_counts=True)
+        near = calm[np.argsort(((space[calm] - middle) ** 2).sum(axis=1), kind="stable")[:_NAMED]]
+        when = None if times is None else np.sort(np.asarray(times)[own])
+        found.append(
+            StrangerGroup(
+                index=own,
+                size=size,
+                apart=() if names is None else _apart(columns, own, 1.0 - strange, names),
+                answer=labels[count.argmax()].item(),
+                answer_share=float(count.max() / len(own)),
+                nearest=near,
+                first=None if when is None else when[0],
+                last=None if when is None else when[-1],
+            )
+        )
+    return sorted(found, key=lambda group: -group.size.estimate)
+
+
+def _scaled(columns: Floats, layer: bool) -> Floats:
+    """Return rows as they are compared."""
+    if layer:
+        return columns / np.maximum(np.linalg.norm(columns, axis=1, keepdims=True), 1e-300)
+    middle, spread = np.median(columns, axis=0), columns.std(axis=0)
+    return np.clip((columns - middle) / np.where(spread > 0.0, spread, 1.0), -_FARTHEST, _FARTHEST)
+
+
+def _cluster(space: Floats, most: int, rng: Any) -> NDArray[np.int64]:
+    """Return the group of each row, from 0."""
+    some = space if len(space) <= _CLUSTERED else space[np.sort(rng.permutation(len(space))[:_CLUSTERED])]
+    spread = np.cov(some, rowvar=False).reshape(some.shape[1], some.shape[1])
+    best, means = _best(some, range(2, most + 1), rng)
+    if means is None:
+        return np.zeros(len(space), dtype=np.int64)
+    # Rows without groups split best into few, so that few numbers of groups are enough to compare with.
+    few = {2, 3, means.n_clusters}
+    draws = (rng.multivariate_normal(np.zeros(len(spread)), spread, size=len(some)) for _ in range(_REFERENCES))
+    if best <= max(_best(draw, few, rng)[0] for draw in draws) + _MARGIN:
+        return np.zeros(len(space), dtype=np.int64)
+    return np.unique(means.predict(space), return_inverse=True)[1]
+
+
+def _best(space: Floats, sizes: Iterable[int], rng: Any) -> tuple[float, KMeans | None]:
+    """Return the best silhouette of k-means and what reaches it; None where rows do not split into groups of some size."""
+    found: tuple[float, KMeans | None] = (-1.0, None)
+    for k in (k for k in sizes if k <= len(space) // _LEAST):
+        means = KMeans(k, n_init=3, random_state=rng.randint(2**31 - 1))
+        with np.errstate(all="ignore"):
+            labels = means.fit_predict(space)
+        if np.bincount(labels, minlength=k).min() >= _LEAST and (score := silhouette_score(space, labels)) > found[0]:
+            found = float(score), means
+    return found
+
+
+def _sizes(
+    member: NDArray[np.int64], strange: Floats, known: Interval, reached: tuple[int, int], rng: Any
+) -> list[Interval]:
+    """Return how many strangers each group holds: its rows less its part of the known inputs that reach so far, and less all of them at worst."""
+    above, n = reached
+    total, doubt = np.bincount(member), np.bincount(member, 1.0 - strange).astype(np.float64)
+    part = doubt / max(float(doubt.sum()), 1e-300)
+    # The law of the share of known inputs that reach so far, and of how many there are then: an urn, as for a list of strangers.
+    drawn = rng.binomial(round(known.high), rng.beta(above + 1.0, max(n - above, 1e-9), size=_DRAWS))
+    worst = float(np.quantile(drawn, known.level, method="higher"))
+    return [
+        Interval(max(rows - own, rows - worst, 0.0), max(rows - worst, 0.0), float(rows), known.level)
+        for rows, own in zip(total.tolist(), (known.estimate * above / max(n, 1) * part).tolist(), strict=True)
+    ]
+
+
+def _names(model: Any, n: int) -> list[str] | None:
+    """Return names of the columns that the ratio sees; None where they mean nothing to people."""
+    if model.scorer_.network and not model.schema_.table:
+        return None
+    made = names_of(model.scorer_.classifier) if model.scorer_.transforms else list(model.schema_.features)
+    return made if made is not None and len(made) == n else [f"column {j}" for j in range(n)]
+
+
+def _apart(columns: Floats, own: NDArray[np.int64], known: Floats, names: list[str]) -> tuple[tuple[str, float], ...]:
+    """Return the columns whose middle moved farthest, in standard deviations of likely known rows."""
+    middle = np.average(columns, axis=0, weights=known)
+    spread = np.sqrt(np.average((columns - middle) ** 2, axis=0, weights=known))
+    # What known inputs all share has no standard deviation: that of the log stands in.
+    spread = np.where(spread > 1e-9 * (1.0 + np.abs(middle)), spread, columns.std(axis=0))
+    shift = (columns[own].mean(axis=0) - middle) / np.where(spread > 0.0, spread, np.inf)
+    order = np.argsort(-np.abs(shift), kind="stable")[:_NAMED]
+    return tuple((names[j], float(shift[j])) for j in order.tolist() if abs(shift[j]) >= _APART)

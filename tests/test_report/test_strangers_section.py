@@ -1,0 +1,46 @@
+"""What unknown inputs are, in a report: the groups are those of Python, with rows of the user's table, on the page and in Markdown."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from poscod.report import render
+from poscod.review import stranger_groups, strangers
+
+
+def test_groups_are_those_of_python(case, summary):
+    options = {"X_id": case.X, "level": summary["level"]}
+    groups, found = (
+        stranger_groups(case.model, case.X_unlabeled, **options),
+        strangers(case.model, case.X_unlabeled, X_id=case.X),
+    )
+    section = summary["strangers"]
+    assert section["list"]["rows"] == len(found)
+    assert section["list"]["known_at_most"] == found.false_discoveries()
+    assert [group["rows"] for group in section["groups"]] == [len(group) for group in groups]
+    assert len(groups) >= 1
+    for told, group in zip(section["groups"], groups, strict=True):
+        assert told["size"]["low"] == pytest.approx(group.size.low)
+        assert [example["row"] for example in told["examples"]] == group.index[: len(told["examples"])].tolist()
+
+
+def test_the_page_and_the_text_show_them(summary):
+    page, text = render(summary, ".html"), render(summary, ".md")
+    n = len(summary["strangers"]["groups"])
+    assert len(re.findall(r"<h3>Group \d+: about [\d,]+ inputs like these</h3>", page)) == n
+    assert '<a href="#strangers">' in page
+    assert len(re.findall(r"^- Group \d+\. About", text, re.MULTILINE)) == n
+    without = {**summary, "strangers": None}
+    assert "What they are" not in render(without, ".html") + render(without, ".md")
+    old = {key: value for key, value in summary.items() if key != "strangers"}  # of an earlier version
+    assert render(old, ".html") == render(without, ".html")
+
+
+def test_none_is_said_where_none_are(summary):
+    few = {"list": {"level": 0.1, "rows": 0, "known_at_most": 0, "least": 9}, "groups": []}
+    for form in (".html", ".md"):
+        text = " ".join(render({**summary, "strangers": few}, form).split())
+        assert "No list of unknown inputs can be given" in text
+        assert "Too few inputs are likely unknown to form groups." in text
