@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
         },
         f"Rule: {model.rule_}",
         f"{len(chosen):,} of {chosen.n_rows:,} rows to look at: "
-        + ", ".join(f"{count:,} {name}" for name, count in strata.most_common())
+        + "; ".join(f"{count:,} {name}" for name, count in strata.most_common())
         + ".",
         "Write a class, or ood, into the column verdict; keep every row, also those without a verdict.",
         *(f"Note: {note}" for note in notes),
