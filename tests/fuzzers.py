@@ -300,7 +300,7 @@ def fuzz(folder: Path, seconds: float, seed: int) -> int:
     tried, wrong = (sum(part) for part in zip(*((c.total(), c["at fault"]) for c in total.values()), strict=True))
     sys.stdout.write("".join(f"{line}\n" for line in fuzzer.faults()))
     sys.stdout.write(
-        f"{tried:,} tried, {wrong:,} at fault, seed {seed}, at most {most - start:.0f} MB more than at the start\n"
+        f"{tried:,} tried, {wrong:,} at fault, seed {seed}, at most {most:.0f} MB in a process that read\n"
     )
     return wrong + (most - start > MEGABYTES)
 

@@ -135,7 +135,7 @@ def test_half_of_the_rows_keep_a_guarantee_where_nothing_is_trained():
 def test_both_sides_look_alike_where_there_is_no_ood(classifier):
     """At pi = 0 logits of labeled rows and traffic have one law, though a forest knows its own rows by heart."""
     p_values = []
-    for seed in range(12):
+    for seed in range(6):
         X, y, U = sides(300, 300, pi=0.0, seed=seed)
         # 30 columns of noise make naive Bayes sure of itself, and surer of rows it has seen.
         noise = np.random.default_rng(seed).normal(size=(600, 30))
@@ -146,8 +146,8 @@ def test_both_sides_look_alike_where_there_is_no_ood(classifier):
         )
         known, traffic = (np.ptp(side, axis=1) for side in (kept.logits, kept.traffic_logits))
         p_values.append(ks_2samp(known, traffic).pvalue)
-    # Twelve uniform p-values: their product is below this one time in 10,000.
-    assert -2 * np.log(p_values).sum() < 58.6
+    # Six uniform p-values: their product is below this one time in 10,000.
+    assert -2 * np.log(p_values).sum() < 39.1
 
 
 def test_new_rows_are_measured_with_the_rule_of_those_that_set_the_threshold():
@@ -201,7 +201,7 @@ def test_labeled_rows_are_no_nearer_to_each_other_than_traffic_is_where_classes_
     means = np.random.default_rng(0).normal(0.0, 0.5, (40, 60))
     model = POSCOD(classifier, CorrectedSigmoid(gate_level=1e-9), class_mix="labeled")
     higher = []
-    for seed in range(12):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         y = rng.integers(0, 40, 800)
         X = means[y] + rng.normal(size=(800, 60))
@@ -210,7 +210,7 @@ def test_labeled_rows_are_no_nearer_to_each_other_than_traffic_is_where_classes_
             found = clone(model).set_params(random_state=seed).fit(X[:400], y[:400], X_unlabeled=X[400:]).calibration_
         both = rankdata(np.append(found.log_ratio, found.traffic_log_ratio)) / 800
         higher.append((both[400:].mean() - both[:400].mean()) / np.sqrt(1 / 12 * (1 / 400 + 1 / 400)))
-    assert abs(np.mean(higher)) < 3.0 / np.sqrt(12)
+    assert abs(np.mean(higher)) < 3.0 / np.sqrt(6)  # 1.2, and it was 2.1
 
 
 def test_few_rows_have_few_folds():
