@@ -17,11 +17,11 @@ demo: $(VENV)/.demo
 	$(BIN)/poscod demo
 
 test: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 # The same with branch coverage, which takes a third longer.
 coverage: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=
 	$(BIN)/python -m coverage report --fail-under=95
 
 # The long simulations, which `make test` leaves out.

@@ -22,6 +22,7 @@ NAMES = [
     "predict_memory",
     "data_needed",
     "monitor_alarms",
+    "review_width",
 ]
 
 

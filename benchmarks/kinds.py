@@ -1,6 +1,6 @@
 """Kinds of OOD that the log did not hold: a log with one kind, measured on all of them.
 
-Run ``python -m benchmarks.kinds [--quick] [--data DIR] [--cache FILE] [--label NAME] [--logs ...] [--pi ...] [--seeds K]``. 3,000 labeled rows and a log of 3,000 rows, a share pi of
+Run ``python -m benchmarks.kinds [--quick] [--data DIR] [--cache FILE] [--label NAME] [--logs ...] [--pi ...] [--seeds K] [--unseen-share SHARE]``. 3,000 labeled rows and a log of 3,000 rows, a share pi of
 them OOD of one kind. AuSRT in percent at alpha = 0.5 by the plug-in line, r of the model itself. "r alone" has no g, "ID-only" is the default with its gate closed, which has learned
 nothing from the log. Results are written to the cache as they finish; with another library first on PYTHONPATH and another label two libraries share a cache and the table.
 
@@ -33,11 +33,14 @@ CLOSED = 1e-9
 OFF, ON = 1.05, 1.02
 
 
-def measure(name: str, pi: float, seed: int, data: Path) -> list[dict[str, Any]]:
+def measure(name: str, pi: float, seed: int, data: Path, unseen: float | None) -> list[dict[str, Any]]:
     """Fit on a log with one kind and judge on all kinds."""
     rows_id, own = load(data, name)
     cell = split(rows_id, own, 3000, pi, seed)
-    fits = {"POSCOD": None, "ID-only": CorrectedSigmoid(gate_level=CLOSED)}
+    fits = {
+        "POSCOD": None if unseen is None else CorrectedSigmoid(unseen_share=unseen),
+        "ID-only": CorrectedSigmoid(gate_level=CLOSED),
+    }
     models = {
         method: timed(lambda r=ratio: POSCOD(ratio=r, random_state=seed).fit(cell.id, X_unlabeled=cell.mixture))[0]
         for method, ratio in fits.items()
@@ -111,6 +114,9 @@ def main(quick: bool | None = None) -> None:
     parser.add_argument("--logs", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--pi", nargs="+", type=float, default=[0.1])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--unseen-share", type=float, help="share of the broad part (chosen by default); give it a --label of its own"
+    )
     options = parser.parse_args([] if quick is not None else None)
     if options.quick or quick:
         options.logs, options.seeds = ["svhn_test"], 1
@@ -122,7 +128,7 @@ def main(quick: bool | None = None) -> None:
         if (options.label, name, str(pi), str(seed)) in done:
             continue
         place = {"label": options.label, "log": name, "pi": pi, "seed": seed}
-        found = measure(name, pi, seed, options.data)
+        found = measure(name, pi, seed, options.data, options.unseen_share)
         append(options.cache, (*KEY, *VALUES), [{**place, **row} for row in found])
     rows = [row for row in read_cache(options.cache) if row["label"] in (options.label, *options.beside)]
     show([row for row in rows if row["log"] in options.logs], options.label, options.beside)

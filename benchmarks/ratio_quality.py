@@ -80,14 +80,19 @@ def _network(file: Any, labeled: bool = True) -> Activations:
     return Activations(file["features"].astype(np.float32), file["logits"].astype(np.float32), labels)
 
 
-def _clinc(folder: Path) -> tuple[Activations, Activations]:
-    """Sentence embeddings with the logits of a logistic regression fitted on the train part (cached)."""
+def clinc_head(folder: Path) -> Path:
+    """Return the file of a logistic regression fitted on the train part, made where it is not there."""
     head = Path(tempfile.gettempdir()) / "poscod_clinc_head.npz"
     if not head.exists():
         train = np.load(folder / "train.npz")
         model = LogisticRegression(C=30, max_iter=200).fit(train["features"].astype(np.float32), train["labels"])
         np.savez(head, weight=model.coef_.astype(np.float32), bias=model.intercept_.astype(np.float32))
-    layer = np.load(head)
+    return head
+
+
+def _clinc(folder: Path) -> tuple[Activations, Activations]:
+    """Sentence embeddings with the logits of a logistic regression fitted on the train part."""
+    layer = np.load(clinc_head(folder))
     parts = []
     for names in (("val", "test"), ("oos_train_plus", "oos_val", "oos_test")):
         files = [np.load(folder / f"{name}.npz") for name in names]

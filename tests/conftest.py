@@ -14,7 +14,21 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("poscod", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("poscod")
 
+# Long tests that share nothing: any worker takes any of them, last. All others stay with their file, so that one worker alone makes its fixtures.
+APART = ("tests/statistical/", "tests/test_examples.py", "tests/test_docs/test_console_blocks.py")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a file to one worker, but for long tests that are apart; groups of pytest-xdist 3.8 mean nothing to pytest 9.2."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if nodeid.startswith(APART) else super()._split_scope(nodeid)
+
+    return Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

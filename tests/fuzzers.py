@@ -9,9 +9,11 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import pickle
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -171,15 +173,14 @@ class Fuzzer:
             **{f"body {kind}": (data, mutate, self._body(kind)) for kind, data in bodies.items()},
         }
 
-    def run(self, rng: random.Random, rounds: int, until: float = float("inf")) -> dict[str, Counter[str]]:
-        """Try each kind so many times; return how often each was read and refused."""
+    def run(self, rng: random.Random, rounds: int) -> dict[str, Counter[str]]:
+        """Try each kind so many times; return how often each was read, refused or at fault. What is at fault is kept and told, and the next is tried."""
         counts: dict[str, Counter[str]] = {kind: Counter() for kind in self.kinds}
         for _ in range(rounds):
             for kind, (seed, change, read) in self.kinds.items():
-                if time.monotonic() > until:
-                    return counts
-                path = self.folder / "tried"
-                path.write_bytes(change(rng, seed))
+                path, data = self.folder / "tried", change(rng, seed)
+                path.write_bytes(data)
+                self._note(counts, kind, data)
                 try:
                     with limit(SECONDS), warnings.catch_warnings(), np.errstate(all="ignore"):
                         warnings.simplefilter("ignore")
@@ -187,10 +188,42 @@ class Fuzzer:
                     counts[kind]["read"] += 1
                 except (PoscodError, Refusal, FileNotFoundError):
                     counts[kind]["refused"] += 1
-                except BaseException:
-                    path.rename(self.folder / "guilty")
-                    raise
+                except Exception as error:
+                    counts[kind]["at fault"] += 1
+                    self._keep(kind, f"{type(error).__name__}: {str(error)[-500:]}")
+        self._note(counts, "", b"")
         return counts
+
+    def run_apart(self, seed: int, rounds: int) -> tuple[dict[str, Counter[str]], float]:
+        """Do `run` in a process of its own, whose death is a fault like others; return counts and the most memory that it had."""
+        child = os.fork()
+        if not child:
+            self.run(random.Random(seed), rounds)
+            os._exit(0)
+        _, status, usage = os.wait4(child, 0)
+        noted = json.loads((self.folder / "noted.json").read_text())
+        counts = {kind: Counter(count) for kind, count in noted["counts"].items()}
+        if noted["kind"]:
+            counts[noted["kind"]]["at fault"] += 1
+            self._keep(noted["kind"], f"the process ended with {os.waitstatus_to_exitcode(status)}")
+        return counts, usage.ru_maxrss / 1024
+
+    def _note(self, counts: dict[str, Counter[str]], kind: str, data: bytes) -> None:
+        """Write down what is tried next: what dies of a signal cannot say it."""
+        (self.folder / "last").write_bytes(data)
+        (self.folder / "noted.json").write_text(json.dumps({"kind": kind, "counts": counts}))
+
+    def _keep(self, kind: str, sentence: str) -> None:
+        """Keep the last file, and what it did."""
+        faults, data = self.folder / "faults", (self.folder / "last").read_bytes()
+        faults.mkdir(exist_ok=True)
+        name = hashlib.sha256(data).hexdigest()[:12]
+        (faults / name).write_bytes(data)
+        (faults / f"{name}.txt").write_text(f"{kind}: {sentence}\n")
+
+    def faults(self) -> list[str]:
+        """Return one line for each file at fault."""
+        return [f"{path.stem} {path.read_text().strip()}" for path in sorted(self.folder.glob("faults/*.txt"))]
 
     def _predict_with(self, path: Path) -> None:
         rows = self.folder / "rows.npy"
@@ -249,16 +282,32 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-if __name__ == "__main__":
-    seconds = float(sys.argv[1])
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else int(time.time())
-    with tempfile.TemporaryDirectory() as place:
-        fuzzer = Fuzzer(Path(place))
-        start = megabytes()
-        found = fuzzer.run(random.Random(seed), 10**9, time.monotonic() + seconds)
-    for kind, count in found.items():
-        sys.stdout.write(f"{kind:45} {count.total():7,} tried {count['read']:7,} read {count['refused']:7,} refused\n")
+def fuzz(folder: Path, seconds: float, seed: int) -> int:
+    """Try until the time is over, and print what happened; return how many were at fault."""
+    fuzzer = Fuzzer(folder)
+    total: dict[str, Counter[str]] = {kind: Counter() for kind in fuzzer.kinds}
+    start, most, end = megabytes(), 0.0, time.monotonic() + seconds
+    rounds = 0
+    while time.monotonic() < end:
+        counts, memory = fuzzer.run_apart(seed + rounds, 20)
+        rounds, most = rounds + 1, max(most, memory)
+        for kind, count in counts.items():
+            total[kind] += count
+    for kind, count in total.items():
+        sys.stdout.write(
+            f"{kind:45} {count.total():7,} tried {count['read']:7,} read {count['refused']:7,} refused {count['at fault']:5,} at fault\n"
+        )
+    tried, wrong = (sum(part) for part in zip(*((c.total(), c["at fault"]) for c in total.values()), strict=True))
+    sys.stdout.write("".join(f"{line}\n" for line in fuzzer.faults()))
     sys.stdout.write(
-        f"{sum(c.total() for c in found.values()):,} tried, seed {seed}, {megabytes() - start:.0f} MB more than at the start\n"
+        f"{tried:,} tried, {wrong:,} at fault, seed {seed}, at most {most - start:.0f} MB more than at the start\n"
     )
-    assert megabytes() - start < MEGABYTES
+    return wrong + (most - start > MEGABYTES)
+
+
+if __name__ == "__main__":
+    began = int(sys.argv[2]) if len(sys.argv) > 2 else int(time.time())
+    place = Path(tempfile.mkdtemp(prefix="poscod-fuzz-"))
+    if fuzz(place, float(sys.argv[1]), began):
+        sys.exit(f"The files are in {place}/faults.")
+    shutil.rmtree(place)

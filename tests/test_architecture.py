@@ -23,6 +23,7 @@ LAYERS = {
     "exceptions": 0,
     "_validation": 0,
     "_optional": 0,
+    "_threads": 0,
     "_files": 0,
     "_json": 0,
     "problem": 1,

@@ -21,6 +21,14 @@ from poscod.problem import Problem
 __all__ = ["Promise", "Rule"]
 
 _MIXES = {"labeled": "in the class mix of the labeled rows", "traffic": "in the class mix of the traffic"}
+# What known inputs of the traffic are no longer, or perhaps; and what follows.
+_MOVED = {
+    "drift": ("no longer are", "seem to have moved: it is not promised for them"),
+    "undecided": (
+        "may no longer be",
+        "may have moved, which cannot be told from OOD inputs: it may not hold for them",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -44,8 +52,9 @@ class Promise:
     mix : {"labeled", "traffic"} or None, default=None
         Whose class mix it speaks of, where that of the traffic was found to differ from that of the labeled rows; None where it was not, and
         where every class mix is meant.
-    moved : bool, default=False
-        Whether known inputs of the traffic seem to have moved, so that it does not speak of them.
+    moved : {"drift", "undecided"} or None, default=None
+        Whether known inputs of the traffic seem to have moved, so that it does not speak of them, or cannot be told from OOD inputs, so that it may not;
+        None where nothing shows that they did.
     groups : int or None, default=None
         Number of groups of the calibration rows, where they were given or found: the bound is for a random row of a fresh group then, and its confidence
         counts groups.
@@ -69,7 +78,7 @@ class Promise:
     chosen_later: bool = False
     over: str = "all"
     mix: str | None = None
-    moved: bool = False
+    moved: str | None = None
     groups: int | None = None
 
     def __str__(self) -> str:
@@ -88,8 +97,7 @@ class Promise:
         elif self.mix is not None:
             like += f" {_MIXES[self.mix]}" + (", which is not that of the traffic" if self.mix == "labeled" else "")
         like += "" if self.groups is None else ", a random one of a fresh group"
-        if self.moved:
-            like += ", which known inputs of the traffic no longer are"
+        like += "" if self.moved is None else f", which known inputs of the traffic {_MOVED[self.moved][0]}"
         if self.confidence is None:
             return f"{like}, on average."
         if self.rules > 1:
@@ -187,8 +195,8 @@ class Rule:
         return self.promise.bound if self.promise is not None and self.promise.quantity == "tpr" else None
 
     def __str__(self) -> str:
-        moved = self.promise is not None and self.promise.moved
-        later = " Known inputs of the traffic seem to have moved: it is not promised for them." * moved
+        moved = None if self.promise is None else self.promise.moved
+        later = "" if moved is None else f" Known inputs of the traffic {_MOVED[moved][1]}."
         return f"Accept where {self._line()} <= {self.threshold:.4g} ({self.problem.words}). {self._promised()}{later}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -42,12 +42,12 @@ def true_risk(model, problem, n=60_000):
     [(0.2, 0.9, "zero_one", 0.5), (0.7, 0.8, "zero_one", 3.0), (0.4, 0.85, DEAR, 0.7)],
 )
 def test_risk_converges_to_the_optimum(alpha, tpr_min, loss, share):
-    """Excess over the exact optimum at the TPR reached, mean of six fits; `share` is unlabeled rows per labeled one."""
+    """Excess over the exact optimum at the TPR reached, mean of three fits; `share` is unlabeled rows per labeled one."""
     problem = ScodProblem(alpha, tpr_min, loss)
     excess = {}
     for n in (240, 1200, 12_000):
         values = []
-        for seed in range(6):
+        for seed in range(3):
             X, y = WORLD.sample_id(n, random_state=seed)
             U, _ = WORLD.sample_mixture(int(n * share), pi=0.3, random_state=1000 + seed)
             model = POSCOD(LogisticRegression(C=1e3), FAST, alpha=alpha, tpr_min=tpr_min, loss=loss, random_state=seed)
@@ -61,19 +61,19 @@ def test_risk_converges_to_the_optimum(alpha, tpr_min, loss, share):
 
 
 def test_guarantee_is_kept_at_the_stated_rate():
-    """TPR on fresh data >= 0.9 with probability 0.9: counted over 200 whole fits, one-sided 3-sigma limit 0.836."""
+    """TPR on fresh data >= 0.9 with probability 0.9: counted over 60 whole fits, one-sided 3-sigma limit 0.784; the long simulations below count 2,000."""
     fresh, _ = WORLD.sample_id(40_000, random_state=99)
     kept = {}
     for threshold in ("guaranteed", "empirical"):
         hits = 0
-        for seed in range(200):
+        for seed in range(60):
             X, y = WORLD.sample_id(400, random_state=seed)
             U, _ = WORLD.sample_mixture(200, pi=0.3, random_state=5000 + seed)
             ratio = CorrectedSigmoid("paper", l2=1e-3, ood_prior=0.3)  # 200 rows do not determine the prior
             model = POSCOD(LogisticRegression(), ratio, tpr_min=0.9, threshold=threshold, delta=0.1, random_state=seed)
             hits += model.fit(X, y, X_unlabeled=U).decide(fresh).accept.mean() >= 0.9
-        kept[threshold] = hits / 200
-    assert kept["guaranteed"] >= 0.836
+        kept[threshold] = hits / 60
+    assert kept["guaranteed"] >= 0.784
     assert kept["empirical"] < 0.65
 
 
@@ -112,11 +112,11 @@ def test_tpr_of_the_default_is_met_on_average_with_the_spread_that_rows_allow(n,
 
 
 def test_controlled_risk_is_kept_at_the_stated_rate():
-    """Selective risk <= 0.12 with probability 0.8: counted over 150 whole fits, one-sided 3-sigma limit 45 violations."""
+    """Selective risk <= 0.12 with probability 0.8: counted over 50 whole fits, one-sided 3-sigma limit 18 violations."""
     fresh, y_fresh = WORLD.sample_id(40_000, random_state=99)
     ratio = CorrectedSigmoid("paper", l2=1e-3, ood_prior=0.3)
     violations, coverage = 0, []
-    for seed in range(150):
+    for seed in range(50):
         X, y = WORLD.sample_id(4000, random_state=seed)
         U, _ = WORLD.sample_mixture(300, pi=0.3, random_state=5000 + seed)
         model = POSCOD(LogisticRegression(), ratio, alpha=0.1, threshold="guaranteed", random_state=seed)
@@ -127,8 +127,8 @@ def test_controlled_risk_is_kept_at_the_stated_rate():
             continue  # a refusal breaks no promise
         violations += (decisions.label != y_fresh)[decisions.accept].mean() > 0.12
         coverage.append(decisions.accept.mean())
-    assert violations <= 45
-    assert len(coverage) > 120  # refusing or accepting nothing would keep any promise
+    assert violations <= 18
+    assert len(coverage) > 40  # refusing or accepting nothing would keep any promise
     assert np.mean(coverage) > 0.3
 
 
@@ -141,7 +141,9 @@ def test_label_free_intervals_cover_under_overlap(shift):
     for seed in range(40):
         X, y = world.sample_id(2000, random_state=seed)
         U, _ = world.sample_mixture(1000, pi=0.3, random_state=1000 + seed)
-        model = POSCOD(LogisticRegression(), ratio, tpr_min=0.9, random_state=seed).fit(X, y, X_unlabeled=U)
+        # The mix is what it was; to look for another one would take twenty times as long as the fit.
+        model = POSCOD(LogisticRegression(), ratio, tpr_min=0.9, class_mix="labeled", random_state=seed)
+        model.fit(X, y, X_unlabeled=U)
         fresh, labels = world.sample_id(4000, random_state=2000 + seed)
         traffic, _ = world.sample_mixture(4000, pi=0.3, random_state=3000 + seed)
         free = model.evaluate_unlabeled(fresh, labels, traffic)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from poscod import POSCOD
 from poscod.cli import main
 from poscod.cli._main import os_sentence
 from test_cli._world import SIZES, columns_of, write_table
@@ -351,6 +352,11 @@ BAD = {
         lambda f: write_table(f / "ood.csv", spoiled("ood", "width", 99, np.nan)),
         PREDICT,
         "a gap at row 100",
+    ),
+    "a model that was never fitted": (
+        lambda folder: POSCOD().save(folder / "model.poscod"),
+        PREDICT,
+        "model.poscod holds a model that was never fitted: make one with `poscod fit`",
     ),
     "columns that would stand twice": (
         _write("ood", label=np.zeros(SIZES["ood"])),

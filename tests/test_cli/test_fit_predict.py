@@ -181,6 +181,22 @@ def test_options_reach_the_estimator(shell, tables, tmp_path):
     assert type(model.classifier_).__name__ == "LinearDiscriminantAnalysis"
 
 
+def test_the_share_of_kinds_that_the_log_does_not_hold(shell, tables, tmp_path):
+    words = ["fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *CHOSEN, "--quiet", "-o", tmp_path / "m"]
+    run = shell(*words, "--unseen-share", "0.4")
+    assert run.code == 0, run.err
+    assert POSCOD.load(tmp_path / "m").ratio_.model_.broad == 0.4
+    (tmp_path / "m").unlink()
+    for more, said in (
+        (["1"], "--unseen-share must be a number in [0, 1), got 1.0"),
+        (["0.4", *FAST], "must be None with --ratio='paper', got 0.4"),
+    ):
+        run = shell(*words, "--unseen-share", *more)
+        assert run.code == 2
+        assert said in run.err
+        assert not (tmp_path / "m").exists()
+
+
 @pytest.mark.parametrize("threshold", ["empirical", "guaranteed"])
 def test_every_class_reaches_the_tpr(shell, tables, tmp_path, threshold):
     """The model is that of Python, `at` keeps what was asked, and the sentence says it."""

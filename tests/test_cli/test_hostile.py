@@ -14,13 +14,18 @@ import sys
 import time
 
 import numpy as np
+import onnx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import poscod_command
 from poscod.cli._columns import MOST_COLUMNS
+from poscod.cli._main import COMMANDS
+from test_backends._onnx_networks import pooled
 from test_cli._world import columns_of
+from test_cli.test_bench import DIGITS
 
 
 def table(name: str = "ood") -> dict[str, np.ndarray]:
@@ -72,12 +77,12 @@ def test_too_many_columns_are_refused_at_once(shell, model_file, tmp_path):
     names = [f"c{i}" for i in range(MOST_COLUMNS + 1)]
     (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
     np.save(tmp_path / "wide.npy", np.zeros((2, MOST_COLUMNS + 1)))
-    start = time.monotonic()
+    start = time.process_time()  # a busy machine is not slow code
     for name in ("wide.csv", "wide.npy"):
         done = shell("predict", model_file, tmp_path / name, "-o", tmp_path / "out.csv")
         assert done.code == 2
         assert "must have at most 100,000 columns, got 100,001" in done.err
-    assert time.monotonic() - start < 20.0
+    assert time.process_time() - start < 20.0
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz", ".arrow"])
@@ -202,9 +207,13 @@ EVERY = {
     "report": ["report", "model.poscod", "--id", "test.csv", "--ood", "ood.csv", "-o", "new.html"],
     "monitor": ["monitor", "model.poscod", "log.csv", "--time", "when", "--state", "new.json"],
     "export": ["export", "model.poscod", "-o", "new.onnx"],
+    "demo": ["demo", "-o", "there"],
+    "extract": ["extract", "images", "--model", "pooled.onnx", "-o", "new.npz"],
+    "bench": ["bench", "run", "spec.toml", "-o", "there", "--jobs", "1"],
 }
 DRIVER = """
 import json, os, resource, signal, sys
+from pathlib import Path
 from poscod.cli import main
 how = sys.argv[1]
 for name, words in json.loads(sys.argv[2]).items():
@@ -216,8 +225,14 @@ for name, words in json.loads(sys.argv[2]).items():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
         os._exit(main([*words, "--quiet"]))
-    print(json.dumps([name, os.waitpid(child, 0)[1], sorted(os.listdir())]), flush=True)
+    print(json.dumps([name, os.waitpid(child, 0)[1], sorted(str(path) for path in Path().rglob("*") if path.is_file())]), flush=True)
 """
+
+
+def test_every_command_that_writes_a_file_is_tried():
+    assert {words[0] for words in EVERY.values()} == set(COMMANDS) - {
+        "serve"
+    }  # whose log and state have tests of their own
 
 
 @pytest.mark.slow
@@ -230,7 +245,12 @@ def test_every_command_killed_or_out_of_space_leaves_the_folder_as_it_was(tables
     timed = [f"{line},{'when' if i == 0 else f'2024-05-01T{i % 24:02d}:00:00'}" for i, line in enumerate(lines)]
     (tmp_path / "log.csv").write_text("\n".join(timed) + "\n")
     (tmp_path / "old.parquet").write_bytes(b"old")
-    before = sorted(os.listdir(tmp_path))
+    (tmp_path / "spec.toml").write_text(DIGITS)
+    onnx.save(pooled(), str(tmp_path / "pooled.onnx"))
+    for folder in ("there", "images/cat"):
+        (tmp_path / folder).mkdir(parents=True)
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "images" / "cat" / "0.png")
+    before = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     command = [sys.executable, "-W", "ignore", "-c", DRIVER, how, json.dumps(EVERY)]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     found = [json.loads(line) for line in run.stdout.splitlines()]
@@ -239,10 +259,11 @@ def test_every_command_killed_or_out_of_space_leaves_the_folder_as_it_was(tables
         assert listing == before, name
         assert (os.WTERMSIG(status) if how == "kill" else os.WEXITSTATUS(status)) == (9 if how == "kill" else 2), name
     assert (tmp_path / "old.parquet").read_bytes() == b"old"
-    sentences = [line for line in run.stderr.splitlines() if line.startswith("poscod: error")]
-    assert how == "kill" or sentences == ["poscod: error: the output could not be written: file too large."] * len(
-        EVERY
-    )
+    if how == "full":
+        *sentences, cells = (line for line in run.stderr.splitlines() if line.startswith("poscod: error"))
+        assert sentences == ["poscod: error: the output could not be written: file too large."] * (len(EVERY) - 1)
+        assert "6 of 6 cells could not be computed" in cells
+        assert "File too large" in cells
 
 
 def nested(depth: int) -> pa.Array:

@@ -9,6 +9,7 @@ import pytest
 
 from poscod import POSCOD
 from poscod.cli._tables import TableWriter
+from poscod.metrics import binomial_interval
 from poscod.monitor import Monitor, Reference
 from test_cli._world import NAMES, WORLD
 
@@ -140,6 +141,28 @@ def test_exit_codes_are_for_cron(shell, model_file, log, reference_file):
     assert shell(*words, "--fail-on", "warning", "--ood-limit", "0.9").code == 3  # few calibration rows
 
 
+def test_verdicts_are_labels_that_are_read_strictly(shell, model_file, log, reference_file, tmp_path):
+    """What people said of a random part of the rows: the OOD share of each window, exactly."""
+    columns = log_columns(labels=True)
+    columns["said"] = np.where(columns.pop("truth") == "ufo", "OOD", log_columns(labels=True)["truth"])
+    path = tmp_path / "said.csv"
+    with TableWriter(path) as file:
+        file.write(columns)
+    words = ["--time", "at", "--reference", reference_file]
+    found, labels = (
+        json.loads(shell("monitor", model_file, table, *words, option, column, "--json").out)
+        for table, option, column in ((path, "--verdict", "said"), (log, "--label", "truth"))
+    )
+    assert found["windows"] == labels["windows"]
+    for day, window in enumerate(found["windows"]):
+        assert window["labeled"] == 50
+        ood = WORLD.sample_mixture(150, 0.02 if day < 6 else 0.5, random_state=day)[1][::3]
+        assert window["pi_labeled"] == binomial_interval(int(ood.sum()), 50)._asdict()
+    done = shell("monitor", model_file, path, *words, "--verdict", "said", "-o", tmp_path / "page.md")
+    assert "by labels" in done.out
+    assert "by labels" in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
 def test_labels_that_have_arrived_are_judged(shell, model_file, log, reference_file, tmp_path):
     state = tmp_path / "s.json"
     done = shell(
@@ -170,6 +193,12 @@ def test_rows_instead_of_times(shell, model_file, log):
         (("--time", "at", "--reference", "missing.json"), "missing.json"),
         (("--time", "at", "--calibrated", "soon"), "2026-01-31"),
         (("--window", "100", "--label", "truth"), "--label needs --time"),
+        (("--window", "100", "--verdict", "truth"), "--verdict needs --time"),
+        (("--time", "at", "--verdict", "truth", "--label", "truth"), "give one of the two"),
+        (
+            ("--time", "at", "--verdict", "truth"),
+            "must hold a class ('cat', 'dog'), ood, or nothing, got 'ufo' at row ",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(shell, model_file, log, words, sentence):

@@ -11,9 +11,12 @@ from sklearn.linear_model import LogisticRegression
 
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.model import InputsDriftedWarning
-from poscod.model._drift import InputsDriftedError, strangeness
-from poscod.ratio import CorrectedSigmoid
+from poscod.model import InputsDriftedWarning, check_ratio, drift_document, read_sample
+from poscod.model._drift import InputsDriftedError
+from poscod.monitor import Monitor, Reference
+from poscod.problem import Budget
+from poscod.ratio import FINDINGS, CorrectedSigmoid, diagnose, finding_words, strangeness
+from poscod.ratio._moved import read
 from poscod.selector import Drift
 
 CENTRES = np.random.default_rng(1).normal(0.0, 1.2, (3, 10))
@@ -64,7 +67,7 @@ def test_moved_columns_are_named_and_nothing_is_certified(drifted):
     assert model.ratio_.ood_prior_lower_bound() == 0.0
     assert model.ratio_.ood_prior_interval()[0] == 0.0
     assert model.ood_prior_ > 0.2
-    assert model.rule_.promise.moved
+    assert model.rule_.promise.moved == "drift"
     assert "no longer are" in model.rule_.promise.condition
     assert str(model.rule_).endswith("seem to have moved: it is not promised for them.")
     assert "on_drift='id_only'" in message
@@ -75,7 +78,7 @@ def test_moved_columns_are_named_and_nothing_is_certified(drifted):
 
 def test_another_rule_and_a_file_keep_it(drifted, tmp_path):
     model, _ = drifted
-    assert model.at(alpha=0.2).rule_.promise.moved
+    assert model.at(alpha=0.2).rule_.promise.moved == "drift"
     model.save(tmp_path / "m.poscod")
     loaded = POSCOD.load(tmp_path / "m.poscod")
     assert loaded.calibration_.drift == model.calibration_.drift
@@ -89,7 +92,7 @@ def test_strangers_are_strangers(pi):
     model = fit(X, y, np.vstack([known(1500 - n, 1)[0], strange(n, 2)]))
     assert model.calibration_.drift is None
     assert abs(model.ood_prior_ - pi) < 0.03
-    assert not model.rule_.promise.moved
+    assert model.rule_.promise.moved is None
 
 
 def test_both_are_named_where_both_are_there():
@@ -158,16 +161,116 @@ def test_strangeness_is_an_auroc():
 
 @pytest.mark.parametrize("strange_share", [0.35, 0.5, 0.9])
 def test_rows_to_look_at_settle_it_nineteen_times_in_twenty(strange_share):
-    n, least = Drift((), (), (), 0.5, strange_share, False, False).look
+    n, least = Drift("drift", (), (), (), 0.5, strange_share, False, False).look
     rng = np.random.default_rng(0)
     assert (rng.binomial(n, 0.1, 4000) >= least).mean() <= 0.06
     assert (rng.binomial(n, strange_share, 4000) < least).mean() <= 0.06
 
 
 def test_drift_as_a_document():
-    drift = Drift(("a", "b"), (0.41, 0.01), (1.0, 1.5), 0.8, 0.7, True, False)
+    drift = Drift("drift", ("a", "b"), (0.41, 0.01), (1.0, 1.5), 0.8, 0.7, True, False)
     document = drift.to_dict()
     assert document["sentence"] == drift.sentence()
     assert "a (+0.41 sd), b (spread x 1.5)" in document["sentence"]
     assert document["sentence"].startswith("Most of the traffic is not like the labeled rows")
     assert (document["look"], document["strangers_of_them"]) == drift.look
+
+
+@pytest.fixture(scope="module")
+def undecided():
+    """Three columns, one of which moved: strangers near the labeled rows would look the same."""
+    X, y = known(800, 0)
+    with pytest.warns(InputsDriftedWarning, match="in a way that unlabeled rows cannot tell") as caught:
+        model = POSCOD(LogisticRegression(), alpha=0.3, tpr_min=0.9, random_state=0).fit(
+            X[:, [2, 5, 7]], y, X_unlabeled=later(800, 1, 0.4)[:, [2, 5, 7]]
+        )
+    return model, caught[0].message
+
+
+def test_what_cannot_be_told_is_said_and_nothing_is_certified(undecided):
+    model, message = undecided
+    drift = model.calibration_.drift
+    assert message.facts["said"] == drift.said == model.rule_.promise.moved == "undecided"
+    assert model.ood_prior_ > 0.1
+    assert model.ratio_.ood_prior_lower_bound() == model.ratio_.ood_prior_interval()[0] == 0.0
+    assert "may no longer be" in model.rule_.promise.condition
+    assert str(model.rule_).endswith("cannot be told from OOD inputs: it may not hold for them.")
+    n, least = drift.look
+    assert f"Look at {n} rejected rows to settle it: {least} or more" in drift.sentence()
+    assert drift_document(model)["said"] == "undecided"
+    assert drift.columns[0] == "column 1"
+
+
+def test_a_rule_without_a_promise_carries_it_into_the_monitor(undecided, drifted):
+    for model in (undecided[0], drifted[0]):
+        budget = model.with_rule(Budget(share=0.2))
+        assert budget.rule_.promise is None
+        reference = Reference.from_dict(Reference.from_model(budget, created="2026-01-31").to_dict())
+        found = [f for f in Monitor(reference).summary()["findings"] if f["code"] == "PSC013"]
+        assert drift_document(model)["sentence"] in found[0]["sentence"]
+
+
+@pytest.fixture(scope="module")
+def quiet():
+    X, y = known(1500, 0)
+    return fit(X, y, np.vstack([known(1350, 1)[0], strange(150, 2)]), alpha=0.3)
+
+
+def fresh_findings(model, X, y, traffic):
+    sample = read_sample(model, X, y, None, traffic)
+    return check_ratio(model, X, y, traffic, mix=sample.mix)
+
+
+def test_fresh_traffic_is_looked_at_and_columns_are_named(quiet):
+    X, y = known(1500, 10)
+    found = fresh_findings(quiet, X, y, np.vstack([later(1350, 11, 0.3), strange(150, 12)]))
+    assert "inputs_drifted" in found["findings"]
+    assert found["moved"][0]["column"] == "column 5"
+    assert any(
+        text.startswith(FINDINGS["inputs_drifted"]) and "Most of all column 5 (" in text
+        for text in finding_words(found)
+    )
+
+
+def test_fresh_traffic_that_stood_still_is_not_accused(quiet):
+    X, y = known(1500, 10)
+    found = fresh_findings(quiet, X, y, np.vstack([known(1200, 11)[0], strange(300, 12)]))
+    assert not {"inputs_drifted", "drift_undecided", "class_mix_differs", "near_copies"} & set(found["findings"])
+    assert found["moved"] == []
+
+
+def test_another_class_mix_and_copies_are_not_called_drift(quiet):
+    X, y = known(1500, 10)
+    more, labels = known(6000, 11)
+    few = np.vstack([more[labels == 0][:1000], more[labels == 1][:250], more[labels == 2][:250]])
+    found = fresh_findings(quiet, X, y, few)
+    assert "class_mix_differs" in found["findings"]
+    assert not {"inputs_drifted", "drift_undecided"} & set(found["findings"])
+    copies = np.repeat(X[:150], 10, axis=0) + np.random.default_rng(3).normal(0.0, 0.01, (1500, 10))
+    found = fresh_findings(quiet, copies, np.repeat(y[:150], 10), known(1500, 12)[0])
+    assert "near_copies" in found["findings"]
+
+
+def test_diagnose_of_a_ratio_finds_what_fit_says():
+    X, moved = known(1500, 0)[0], later(1500, 1, 0.4)
+    ratio = CorrectedSigmoid().fit(X, moved)
+    assert "inputs_drifted" in diagnose(ratio, known(1500, 2)[0], later(1500, 3, 0.4))["findings"]
+    ratio = CorrectedSigmoid().fit(X, np.vstack([known(1200, 1)[0], strange(300, 2)]))
+    assert (
+        "inputs_drifted"
+        not in diagnose(ratio, known(1500, 3)[0], np.vstack([known(1200, 4)[0], strange(300, 5)]))["findings"]
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tilt_and_a_strange_part_are_read_by_their_likelihood(seed):
+    """Scores of known laws, of unequal numbers: the whole shifted, a part far out, nothing at all."""
+    rng = np.random.default_rng(seed)
+    a, weights = rng.normal(size=1500), (np.ones(1500), np.ones(1000))
+    assert read(np.r_[a, rng.normal(0.5, 1.0, 1000)], 1500, weights).favor > 20.0
+    assert read(np.r_[a, rng.normal(size=700), rng.normal(3.0, 1.0, 300)], 1500, weights).favor < -20.0
+    same = read(np.r_[a, rng.normal(size=1000)], 1500, weights)
+    assert same.gain < 8.0
+    # The units of a score do not matter, nor does a weight that is the same for all.
+    scaled = read(7.0 * np.r_[a, rng.normal(0.5, 1.0, 1000)] + 3.0, 1500, (np.full(1500, 0.2), np.full(1000, 5.0)))
+    assert scaled.favor > 20.0

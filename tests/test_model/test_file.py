@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,6 @@ from poscod.problem import CostProblem, ScodProblem
 from poscod.ratio import NNPU, WOODS, CorrectedSigmoid, EMRatio, FixedLinear, StandardSigmoid
 from poscod.theory import GaussianWorld
 
-pytestmark = pytest.mark.xdist_group("persist")  # the models take long: one worker fits them for all tests
 TREES = [
     "sklearn.tree._tree.Tree",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
@@ -77,6 +77,11 @@ def fitted(dtype=np.float64, labels=None, traffic=True, **parameters):
         return POSCOD(random_state=0, **parameters).fit(X, y, X_unlabeled=U if traffic else None)
 
 
+@cache
+def default():
+    return fitted()
+
+
 def network(**parameters):
     known, traffic = activations()
     return POSCOD(random_state=0, **parameters).fit(known, X_unlabeled=traffic)
@@ -88,15 +93,15 @@ def frozen():
 
 
 MODELS = {
-    "default": fitted,
+    "default": default,
     "float32": lambda: fitted(np.float32),
     "texts": lambda: fitted(labels=["cat", "dog", "eel"], reject_label="?"),
     "objects": lambda: fitted(labels=np.array(["cat", "dog", "eel"], dtype=object)),
     "loss": lambda: fitted(loss=LOSS, alpha=0.3),
     "loss array": lambda: fitted(loss=np.array(LOSS, dtype=np.float64).T, tpr_min=np.float32(0.8)),
-    "at": lambda: fitted().at(alpha=0.2, tpr_min=0.8, loss="absolute"),
-    "costs": lambda: fitted().with_rule(CostProblem(reject_id=0.1, accept_ood=2.0)),
-    "budget": lambda: fitted().budget(0.2),
+    "at": lambda: default().at(alpha=0.2, tpr_min=0.8, loss="absolute"),
+    "costs": lambda: default().with_rule(CostProblem(reject_id=0.1, accept_ood=2.0)),
+    "budget": lambda: default().budget(0.2),
     "alpha 1": lambda: fitted(alpha=1.0),
     "no traffic": lambda: fitted(traffic=False),
     "guaranteed": lambda: fitted(threshold="guaranteed", delta=0.1, tpr_min=0.8),
@@ -151,6 +156,8 @@ for name in json.loads((folder / "names.json").read_text()):
     for column in ("label", "accept", "reason", "risk", "log_ratio", "score"):
         value = getattr(decisions, column)
         np.save(folder / f"{name}.{column}.npy", value.astype(str) if value.dtype == object else value)
+loaded = {"skops", "torch", "dask"} & set(sys.modules)
+assert loaded == {"skops"}, f"reading a file imported {loaded}: seconds for every command"
 """
 
 
@@ -979,6 +986,7 @@ NONSENSE = {
         r"cannot decide on a row of numbers \(AttributeError",
     ),
     "calibration": (lambda state: state["state"].update(calibration_=None), "without a Calibration"),
+    "no rule": (lambda state: state["state"].pop("rule_"), "without a Rule in rule_"),
     "codes": (
         lambda state: state["state"]["calibration_"]["state"].update(
             codes=state["state"]["calibration_"]["state"]["log_ratio"]

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from poscod import POSCOD, Activations
-from poscod.model import Extent, Range
+from poscod.model import Extent, InputsDriftedWarning, Range
 from poscod.ratio import NNPU, CorrectedSigmoid, EMRatio, FixedLinear, StandardSigmoid
 
 CLASSIFIERS = {
@@ -173,7 +173,8 @@ def test_tables_with_texts_and_gaps(kind):
     more = np.r_[rng.normal(size=(300, 3)) + np.eye(3)[0], rng.normal(6, 1, (60, 3))]
     steps = make_column_transformer((OneHotEncoder(), ["kind"]), remainder=StandardScaler())
     model = POSCOD(make_pipeline(steps, LogisticRegression()), random_state=0, class_mix="labeled")
-    model.fit(mixed_frame(rows, kind), y, X_unlabeled=mixed_frame(more, kind))
+    with pytest.warns(InputsDriftedWarning, match="cannot tell"):  # two classes became one in between
+        model.fit(mixed_frame(rows, kind), y, X_unlabeled=mixed_frame(more, kind))
     new = rng.normal(size=(40, 3)) + np.eye(3)[0]
     assert model.decide(mixed_frame(new, kind)).accept.mean() > 0.8
     for j in (0, 2):
@@ -242,6 +243,27 @@ def test_rows_without_numbers_have_no_range():
     assert np.isfinite(found.score).all()
 
 
+def test_rows_of_one_length_keep_their_tpr_beside_shorter_ones():
+    """Moved to a border a row has another length. New rows that lie a little outside must be read as those are that set the threshold: as they are."""
+    rng = np.random.default_rng(5)
+    head = rng.normal(size=(60, 4))
+
+    def draw(n, length=1.0):
+        y = rng.integers(0, 4, n)
+        X = head.T[y] + 1.5 * rng.normal(size=(n, 60))
+        X *= length / np.linalg.norm(X, axis=1, keepdims=True)
+        X = X.astype(np.float16).astype(np.float64)  # as stored: lengths differ by rounding
+        return Activations(X, 20.0 * X @ head, y)
+
+    traffic = [draw(400), draw(100, 0.8)]
+    log = Activations(*(np.concatenate([getattr(rows, part) for rows in traffic]) for part in ("features", "logits")))
+    model = POSCOD(tpr_min=0.9, random_state=0).fit(draw(500), X_unlabeled=log)
+    fresh = draw(2000)
+    assert 0.15 < len(model.scorer_.guard.far(fresh).at) / 2000 < 0.9
+    assert 0.87 < model.decide(fresh).accept.mean() < 0.94
+    assert model.decide(draw(500, 0.8)).accept.mean() < 0.1
+
+
 @given(st.integers(0, 10**6))
 def test_extents_of_parts_add_up(seed):
     rng = np.random.default_rng(seed)
@@ -262,6 +284,8 @@ def test_distances_are_what_the_page_says():
     # One width outside is 4, two columns add up, a constant that changes is 36 and no more.
     new = np.array([[20.0, 5.0], [-5.0, 5.0], [10.0, 5.1], [20.0, -1e300], [10.0, 5.0]])
     np.testing.assert_allclose(ranges.distance(new), [4.0, 1.0, 36.0, 40.0, 0.0])
+    # The ratio reads half a step beyond what was seen, where the distance is 1.
+    np.testing.assert_allclose([ranges.read_low[0], ranges.read_high[0]], [-5.0, 15.0])
 
 
 @pytest.mark.slow

@@ -324,3 +324,21 @@ def test_a_second_fit_keeps_nothing_of_the_first(rng):
     assert est.ood_prior_lower_bound() > 0.1
     est.set_params(recipe="paper", l2=0.1, ood_prior=0.3).fit(x_id, rng.normal(size=(400, 2)))
     assert est.ood_prior_lower_bound() == 0.0
+
+
+def test_a_larger_share_of_unseen_kinds_sees_them_better():
+    """g is a mixture of what was learned and of the ID-only rule, linear in the share; kinds on the other side of the ID rows are no longer the most certain ID."""
+    rng = np.random.default_rng(6)
+    draw = lambda n, at: rng.normal(size=(n, 4)) + np.array([at, 0.0, 0.0, 0.0])  # noqa: E731
+    x_id, mixture, fresh = draw(800, 0.0), np.concatenate([draw(640, 0.0), draw(160, 5.0)]), draw(4000, 0.0)
+    seen, mean = [], []
+    for share in (0.0, 0.1, 0.5):
+        est = CorrectedSigmoid(unseen_share=share).fit(x_id, mixture)
+        assert est.model_.broad == share
+        cut = np.quantile(est.log_ratio(fresh, deciding=True), 0.95)
+        seen.append(float(np.mean(est.log_ratio(draw(500, -5.0), deciding=True) > cut)))
+        mean.append(float(np.exp(est.log_ratio(fresh, deciding=True)).mean()))
+    assert seen[0] < 0.05
+    assert seen[1] > 0.3
+    assert seen[2] > 0.8
+    np.testing.assert_allclose(mean[1], 0.8 * mean[0] + 0.2 * mean[2])

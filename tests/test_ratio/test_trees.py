@@ -68,16 +68,45 @@ def test_fitted_rows_are_scored_by_trees_that_have_not_seen_them():
     assert np.mean(new <= np.quantile(est.log_ratio(x_id), 0.95)) < 0.9
 
 
-def test_linear_data_and_networks_have_no_trees(rng):
+def test_linear_data_have_no_trees(rng):
     shifted = np.concatenate([rng.normal(size=(350, 5)), rng.normal(2.0, 1.0, (150, 5))])
     est = CorrectedSigmoid().fit(rng.normal(size=(500, 5)), shifted)
     assert est.model_.trees is None
     assert "trees" not in est.candidates_
+
+
+def test_logits_of_a_table_alone_are_not_for_trees(rng):
+    """Those of a fold's classifier have seen the other folds."""
     x = [known(rng, 300), traffic(rng, 300, 0.4, "imputed")]
-    sides = [Rows(part, part[:, :3]) for part in x]
+    sides = [Rows(part, part, table=True) for part in x]
     assert Sample((sides[0], sides[1]), (np.full(300, 1 / 600),) * 2, None, 5, 0).look is None
-    network = [Activations(part[:, :3], part) for part in x]
-    assert CorrectedSigmoid(gate_level=None).fit(*network).model_.trees is None
+
+
+HEAD = np.random.default_rng(3).normal(size=(D, 4))
+CENTRES = 4.0 * HEAD.T / np.linalg.norm(HEAD.T, axis=1, keepdims=True)
+
+
+def network(rng, n, kind):
+    """Return activations of four classes: as they come, stuck at the mean of a class, or half-way to it."""
+    spread = {"known": 1.0, "stuck": 0.01, "closer": 0.3}[kind]
+    features = CENTRES[rng.integers(0, 4, n)] + spread * rng.normal(size=(n, D))
+    return Activations(features, features @ HEAD)
+
+
+@pytest.mark.parametrize("kind", ["stuck", "closer"])
+@pytest.mark.parametrize("pi", [0.1, 0.4])
+def test_trees_see_a_networks_evidence(kind, pi):
+    """Rows nearer to a class than its own rows look like ID to every distance, and there is no direction in which they lie."""
+    rng = np.random.default_rng(4)
+    ood, x_id, fresh = round(600 * pi), network(rng, 600, "known"), network(rng, 2000, "known")
+    parts = network(rng, 600 - ood, "known"), network(rng, ood, kind)
+    mixture = Activations(*(np.concatenate([getattr(part, of) for part in parts]) for of in ("features", "logits")))
+    est = CorrectedSigmoid().fit(x_id, mixture)
+    assert est.gate_open_
+    assert pi > 0.1 or est.candidates_["trees"] > 0.2  # of many such rows lengths and logits say enough
+    assert est.ood_prior_ == pytest.approx(pi, abs=0.05)
+    cut = np.quantile(est.log_ratio(fresh), 0.95)
+    assert np.mean(est.log_ratio(network(rng, 500, kind)) <= cut) <= 0.15
 
 
 def test_arrays_say_what_scikit_learn_says(rng):

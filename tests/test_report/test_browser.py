@@ -22,6 +22,7 @@ from poscod.ratio import CorrectedSigmoid
 from poscod.report import render, summarise, write
 from poscod.report._explorer import SCALES, _embed, rank_of
 from poscod.report._format import MISSING, fixed, percent
+from poscod.review import queue
 from poscod.selector import tpr_threshold
 from poscod.strategies import rejection_score
 from test_report._cases import CASES, COSTS, WORLD, Case, fitted
@@ -437,3 +438,35 @@ def test_any_rows_give_the_numbers_of_the_library(page, tmp_path, case, summary)
             assert float(got["rows"]["selective_risk"][0]) == pytest.approx(mean, rel=1e-12, nan_ok=True)
             total = ScodProblem(alpha).risk(mean, float(accept["ood"].mean()))
             assert float(got["rows"]["risk"][0]) == pytest.approx(total, rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_rows_to_look_at(page, tmp_path, reviewed, width):
+    """The queue and what verdicts say, with names that are no markup, and nothing wider than the page."""
+    page.set_viewport_size({"width": width, "height": 900})
+    opened(page, reviewed, tmp_path)
+    assert page.locator("nav a[href='#review']").count() == 1
+    rows = page.locator("#queue tbody tr")
+    assert rows.count() == len(reviewed["review"]["queue"]) == 40
+    page.locator("#review summary").click()
+    first = reviewed["review"]["queue"][0]
+    text = rows.first.inner_text()
+    assert first["why"] in text
+    assert first["verdict"] in text
+    assert "<b>x</b>" in page.locator("#queue thead").inner_text()
+    share = reviewed["review"]["assessment"]["ood_prior"]
+    shown = page.locator("#assessment tbody tr").first.inner_text()
+    assert percent(share["estimate"]) in shown
+    assert percent(share["high"]) in shown
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.fixture(scope="module")
+def reviewed(case):
+    chosen = queue(case.model, case.X_unlabeled, 40)
+    said = [
+        "ood" if row[0] + row[1] > 4.0 else int(np.argmax([0.0, row[0], row[1]]))
+        for row in case.X_unlabeled[chosen.index]
+    ]
+    columns = {"unlabeled": {"<b>x</b>": case.X_unlabeled[:, 0], "y": case.X_unlabeled[:, 1]}}
+    return case.summary(review=chosen, verdicts=said, columns=columns, explorer=False)

@@ -233,3 +233,14 @@ def test_numbers_of_an_axis_do_not_lie_under_its_title():
         # The title takes 4 to 17 of the left margin, a digit at most 7.5 and the gap to the frame 7.
         assert chart["box"]["left"] - 7 - 7.5 * widest >= 17
         assert chart["axes"][0].start == chart["box"]["left"]
+
+
+def test_nothing_but_our_own_style_and_script_is_written_unescaped():
+    """What a browser test cannot show: no other place of any page could."""
+    folders = [files("poscod.report") / "templates", files("poscod.serve") / "page"]
+    texts = {path.name: path.read_text(encoding="utf-8") for folder in folders for path in folder.iterdir()}
+    assert len(texts) >= 9
+    unescaped = [found for text in texts.values() for found in re.findall(r"\w+ *\| *safe|autoescape", text)]
+    assert sorted(unescaped) == ["script | safe", "style | safe"]
+    for name, text in texts.items():
+        assert not re.search(r"(inner|outer)HTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), name

@@ -22,6 +22,7 @@ from poscod.report import render, summarise
 from poscod.report._charts import mix_chart
 from poscod.report._explorer import SCALES, TARGETS, floors, rank_of
 from poscod.report._words import FINDINGS, mix_classes
+from poscod.review import queue
 from poscod.risk import reliability
 from poscod.selector import guaranteed_threshold, tpr_threshold
 from test_report._cases import WORLD, Case, fitted
@@ -381,3 +382,17 @@ def test_many_classes_show_those_that_differ_most():
     chart = mix_chart(mix)
     assert [tick["label"] for tick in chart["y"]["ticks"]][:2] == ["c7", "c0"]
     assert mix_chart({**mix, "at_fit": {**fit, "estimated": False, "changed": False}}) is None
+
+
+def test_review_is_about_the_traffic(case):
+    chosen = queue(case.model, case.X_unlabeled, 30)
+    summary = case.summary(review=chosen, explorer=False)
+    assert [row["row"] for row in summary["review"]["queue"]] == chosen.index.tolist()
+    assert summary["review"]["assessment"] is None
+    assert all(row["verdict"] is None for row in summary["review"]["queue"])
+    with pytest.raises(InvalidInputError, match="verdicts must come with review"):
+        case.summary(verdicts=[0])
+    with pytest.raises(InvalidInputError, match="review must come with X_unlabeled"):
+        summarise(case.model, X=case.X, y=case.y, review=chosen)
+    with pytest.raises(InvalidInputError, match="must be a Queue"):
+        case.summary(review=30)

@@ -8,6 +8,7 @@ import pytest
 from poscod import OOD, POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.review import Queue, assess, queue
+from poscod.review._queue import _wish
 from poscod.theory import GaussianWorld
 
 WORLD = GaussianWorld([[0.0, 0.0, 0.0], [2.5, 0.0, 1.0]], [[1.2, 4.0, 0.0]], weight_id=[0.7, 0.3])
@@ -130,6 +131,37 @@ def covered(model, pi, shift, n, draws):
             interval = getattr(found, name)
             hits[name] += interval.low - 1e-12 <= values[name] <= interval.high + 1e-12
     return {name: hit / draws for name, hit in hits.items()}
+
+
+def test_looks_go_where_intervals_gain(model):
+    """OOD share and TPR are known better than by plain random review of the same size; no input has less than half of its chance."""
+    X, truth = log_of(0.1, 0.0)
+    decisions, n, widths = model.decide(X), 120, {"queue": [], "plain": []}
+    for seed in range(4):
+        chosen = queue(model, X, n, random_state=seed)
+        assert chosen.probability.min() > 0.5 * n / len(X) * 0.9
+        index, one = np.random.default_rng(seed).choice(len(X), n, replace=False), np.full(n, "all")
+        some = decisions[index]
+        plain = Queue(index, one, np.full(n, n / len(X)), one, some.label, some.accept, some.reason)
+        for how, drawn in (("queue", chosen), ("plain", plain)):
+            found = assess(model, X, drawn, truth[drawn.index])
+            widths[how].append([getattr(found, name).high - getattr(found, name).low for name in ("ood_prior", "tpr")])
+    share, tpr = np.mean(widths["queue"], axis=0) / np.mean(widths["plain"], axis=0)
+    assert share < 0.85
+    assert tpr < 0.75
+
+
+def test_doubt_and_audit_share_out_the_looks():
+    sizes, accept = np.array([1600, 200, 200]), np.array([1.0, 1.0, 0.0])
+    ood, wrong = np.array([0.0, 0.02, 0.5]), np.array([0.001, 0.3, 0.0])
+    for audit in (1.0, 0.5, 0.1):
+        wish = _wish(sizes, ood, wrong, accept, 150, audit)
+        assert wish.sum() == pytest.approx(150.0)
+        assert (wish >= 150.0 * audit * sizes / 2000.0 - 1e-9).all()
+        rate = wish / sizes
+        assert audit == 1.0 or (rate[1] > 1.2 * rate[0] and rate[2] > 1.2 * rate[0])
+    # Nobody was answered, or nothing is known: still a plan.
+    assert _wish(sizes, ood, wrong, np.zeros(3), 150, 0.5).sum() == pytest.approx(150.0)
 
 
 @pytest.mark.slow

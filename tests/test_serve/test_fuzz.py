@@ -194,7 +194,7 @@ def schema_run(server: Any, examples: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     for result in schema.get_all_operations():
         operation = result.ok()
-        takes_input = operation.path in ("/v1/decide", "/v1/at")
+        takes_input = operation.path in ("/v1/decide", "/v1/at", "/v1/verdicts")
         for mode in schemathesis.GenerationMode if takes_input else [schemathesis.GenerationMode.POSITIVE]:
 
             @seed(7)
@@ -218,7 +218,7 @@ def test_what_the_description_allows_and_forbids(server):
     counts = schema_run(server, 25)
     assert counts["POST /v1/decide"] >= 40
     assert counts["GET /v1/at"] >= 25
-    assert len(counts) == 13
+    assert len(counts) == 14
     assert server.decide([[0.0, 0.0]]).status_code == 200
 
 

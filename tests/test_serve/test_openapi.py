@@ -19,8 +19,8 @@ def test_paths_are_the_routes(server):
 
 
 @pytest.mark.parametrize("kind", ["model_file", "named_file", "network_file"])
-def test_examples_work_and_have_the_models_sizes(serve, request, kind):
-    running = serve(request.getfixturevalue(kind))
+def test_examples_work_and_have_the_models_sizes(serve, request, kind, tmp_path):
+    running = serve(request.getfixturevalue(kind), log=f"sqlite:///{tmp_path}/d.db")
     document = running.client.get("/openapi.json").json()
     done = 0
     for path, item in document["paths"].items():

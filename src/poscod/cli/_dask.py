@@ -225,5 +225,5 @@ def evaluate_on_dask(
     rules = compare_rules(sample, measure=lambda rule, _: sample.measured[rule.name])
     found = None
     if "unlabeled" in rows:
-        found = check_ratio_chunks(model, rows["id"], y, rows["unlabeled"], passes, level=args.level)
+        found = check_ratio_chunks(model, rows["id"], y, rows["unlabeled"], passes, mix=sample.mix, level=args.level)
     return model, sample, rules, found

@@ -5,6 +5,9 @@ The rows of --id are labeled rows of known classes that nothing was fitted on. W
 rates are measured directly. With --unlabeled, fresh traffic, they are estimated without a single OOD label. Every rule
 (r alone, which is MSP, g alone, SIRC, and the model's own) gets its threshold from the same calibration rows at the same required TPR.
 
+With --reviewed, a queue of `poscod review` on --unlabeled that people have filled in, OOD share, TPR, FPR and error on that traffic follow from
+their verdicts, whether or not the model is right; --id may then be left out.
+
 Convention: intervals are in brackets; the document of --json and of -o FILE.json is the same.
 """
 
@@ -21,17 +24,28 @@ from poscod._json import plain
 from poscod.cli._console import Console, add_output_options, json_text, percent, ranged
 from poscod.cli._dask import add_engine_options, evaluate_on_dask, on_dask, open_cluster
 from poscod.cli._fresh import add_fresh_options, given_tables, read_fresh
+from poscod.cli._inputs import read_rows, schema_for
 from poscod.cli._models import add_model_options, load_model
+from poscod.cli._reviewed import add_reviewed_options, read_reviewed
 from poscod.cli._rules import compare_rules, rules_table
-from poscod.cli._tables import check_output
+from poscod.cli._tables import check_output, open_table
 from poscod.exceptions import InvalidInputError
 from poscod.model import POSCOD, Sample, check_ratio, measure_promise, read_sample
-from poscod.ratio import FINDINGS
-from poscod.report import mix_section, mix_words, promise_section, promise_sentence
+from poscod.ratio import finding_words
+from poscod.report import (
+    assessed_words,
+    assessment_rows,
+    mix_section,
+    mix_words,
+    promise_section,
+    promise_sentence,
+)
+from poscod.review import assess
 
 EXAMPLES = (
     "poscod evaluate model.poscod --id test.parquet --target label --ood ood.parquet",
     "poscod evaluate model.poscod --id test.csv --target label --unlabeled log.csv --json",
+    "poscod evaluate model.poscod --reviewed queue.csv --unlabeled log.csv",
     "poscod evaluate model.poscod --id test/ --target label --ood ood/ --engine dask --scheduler tcp://10.0.0.5:8786",
 )
 
@@ -40,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_options(parser)
     add_fresh_options(parser)
+    add_reviewed_options(parser.add_argument_group("verdicts"))
     parser.add_argument("-o", "--output", metavar="FILE", help="also write the document of --json, indented")
     add_engine_options(parser)
     add_output_options(parser)
@@ -48,20 +63,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure a model."""
     console = Console.of(args)
-    check_output(args.output, [args.model, *given_tables(args).values()])
+    check_output(args.output, [args.model, *given_tables(args).values(), *([args.reviewed] if args.reviewed else [])])
     if args.output and Path(args.output).suffix.lower() != ".json":
         raise InvalidInputError(f"--output must end in .json, got '{args.output}'.")
-    if on_dask(args):
+    dask = on_dask(args)
+    review: dict[str, Any] | None = None
+    if args.reviewed:
+        if dask:
+            raise InvalidInputError("--reviewed needs the rows of --unlabeled in memory: leave out --engine dask.")
+        review = _assess(args, console)
+        if not args.id:
+            _say(
+                args,
+                console,
+                {"command": "evaluate", "model": str(args.model), "review": review},
+                _reviewed_story(review),
+            )
+            return
+    if dask:
         with open_cluster(args, console) as cluster:
             model, sample, rules, found = evaluate_on_dask(args, load_model(args), cluster)
     else:
         model, sample, rules, found = _in_memory(args, console)
-    findings = [] if found is None else [FINDINGS[name] for name in found["findings"]]
+    findings = [] if found is None else finding_words(found)
     document = _document(sample, rules, findings, mix_section(model, sample), args)
+    story = _story(document, rules, sample)
+    if review is not None:
+        document["review"] = review
+        story += ["", *_reviewed_story(review)]
+    _say(args, console, document, story)
+
+
+def _say(args: argparse.Namespace, console: Console, document: dict[str, Any], story: list[str]) -> None:
+    """Write the document where it is asked for, and give the answer."""
     if args.output:
         with replacing(Path(args.output)) as file:
             file.write(json_text(document, indent=1).encode())
-    console.answer(document, *_story(document, rules, sample), *([f"Written: {args.output}"] if args.output else []))
+    console.answer(document, *story, *([f"Written: {args.output}"] if args.output else []))
+
+
+def _assess(args: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Return what verdicts say of the rule on the traffic."""
+    if not args.unlabeled:
+        raise InvalidInputError("--reviewed is a queue of rows of a log: give that log as --unlabeled, too.")
+    model, log = load_model(args), open_table(args.unlabeled, whole=True)
+    schema = schema_for(model, log)
+    X = read_rows(schema, log)
+    queue, verdicts = read_reviewed(args.reviewed, model, schema, log)
+    with console.working("measuring"):
+        found = assess(model, X, queue, verdicts, level=args.level, missing=args.missing)
+    return {"rule": model.rule_.to_dict(), **found.to_dict()}
+
+
+def _reviewed_story(review: dict[str, Any]) -> list[str]:
+    rows = assessment_rows(review)
+    width, wide = (max(len(row[i]) for row in rows) for i in (0, 1))
+    lines = [f"{name:<{width}}  {value:>{wide}}  ({ends})" for name, value, ends in rows]
+    return [f"Rule: {review['rule']['sentence']}", assessed_words(review), "", *lines]
 
 
 def _in_memory(args: argparse.Namespace, console: Console) -> tuple[POSCOD, Sample, list[dict[str, Any]], Any]:
@@ -72,7 +130,9 @@ def _in_memory(args: argparse.Namespace, console: Console) -> tuple[POSCOD, Samp
     with console.working("measuring"):
         options = {"pi": args.pi, "level": args.level, "class_mix": args.class_mix}
         sample = read_sample(model, known, fresh.y, fresh.rows.get("ood"), traffic, **options)
-        found = None if traffic is None else check_ratio(model, known, fresh.y, traffic, level=args.level)
+        found = (
+            None if traffic is None else check_ratio(model, known, fresh.y, traffic, mix=sample.mix, level=args.level)
+        )
         return model, sample, compare_rules(sample), found
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from poscod._validation import check_choice, listed
 from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, mix_of, ratio_name, reject_label_of
@@ -50,6 +51,9 @@ EXAMPLES = (
     "poscod fit labeled.csv log.csv --target class --class-mix cat=0.3,dog=0.7 -o model.poscod",
     "poscod fit labeled/ traffic/ --target label --logits logits --embedding features --ratio paper --engine dask -o model.poscod",
 )
+
+# What a line about inputs that moved, or may have, begins with.
+TITLES = {"drift": "Drift", "undecided": "Drift or strangers"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +98,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="strong: best; paper: the paper's log-linear ratio, which decides many times faster",
     )
     how.add_argument(
+        "--unseen-share",
+        type=float,
+        metavar="SHARE",
+        help="share of OOD inputs taken to be of kinds that the log does not hold (default: chosen, 0.02 to 0.2); 0.5 guards against new kinds most",
+    )
+    how.add_argument(
         "--calibration",
         type=_calibration,
         default="auto",
@@ -112,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-drift",
         choices=list(ON_DRIFT),
         default="warn",
-        help="what is done where known inputs of the traffic seem to have moved. warn: say so; id_only: learn nothing from this traffic; raise: refuse it",
+        help="what is done where known inputs of the traffic seem to have moved, or cannot be told from OOD inputs. warn: say so; id_only: learn nothing from this traffic; raise: refuse it",
     )
     how.add_argument("--seed", type=_seed, default=0, help="seed of the random splits")
     add_engine_options(parser, sample=True)
@@ -140,7 +150,7 @@ def run(args: argparse.Namespace) -> None:
             f"{args.unlabeled} is given as labeled and as unlabeled: the unlabeled rows must be traffic of their own."
         )
     classifier = check_choice(args.classifier, "--classifier", CLASSIFIERS)
-    ratio = check_choice(args.ratio, "--ratio", RATIOS)
+    ratio = clone(check_choice(args.ratio, "--ratio", RATIOS)).set_params(unseen_share=args.unseen_share)
     if on_dask(args):
         with open_cluster(args, console) as cluster:
             fitted = _fit_dask(args, classifier, ratio, cluster)
@@ -271,7 +281,11 @@ def _story(model: POSCOD, document: dict[str, Any]) -> list[str]:
         f"{document['unlabeled']['rows']:,} unlabeled rows; {schema.words}{trained}.{ignored}",
         f"Estimated share of OOD inputs among the unlabeled rows: {shown}.",
         *([document["class_mix"]["sentence"]] if document["class_mix"]["changed"] else []),
-        *([] if document["drift"] is None else [f"Drift: {document['drift']['sentence']}"]),
+        *(
+            []
+            if document["drift"] is None
+            else [f"{TITLES[document['drift']['said']]}: {document['drift']['sentence']}"]
+        ),
         f"Rule: {model.rule_}",
         *(f"Note: {text}" for text in document["warnings"]),
         f"Saved: {document['model']}",

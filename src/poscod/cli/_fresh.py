@@ -34,7 +34,7 @@ class Fresh(NamedTuple):
 def add_fresh_options(parser: argparse.ArgumentParser) -> None:
     """Add the tables of fresh rows and what is known of them."""
     group = parser.add_argument_group("fresh rows")
-    group.add_argument("--id", required=True, metavar="TABLE", help="labeled rows that nothing was fitted on")
+    group.add_argument("--id", metavar="TABLE", help="labeled rows that nothing was fitted on")
     group.add_argument("--target", metavar="COLUMN", help="column with the class (default: as in `poscod fit`)")
     group.add_argument("--ood", metavar="TABLE", help="rows known to be out-of-distribution")
     group.add_argument("--unlabeled", metavar="TABLE", help="fresh traffic, not the rows given to `poscod fit`")
@@ -63,6 +63,8 @@ def read_fresh(
     reader: Callable[[Schema, Any], Any] = read_rows,
 ) -> Fresh:
     """Read the tables that a command was given."""
+    if not args.id:
+        raise InvalidInputError("--id is needed: labeled rows that nothing was fitted on.")
     if args.pi is not None and not args.unlabeled:
         raise InvalidInputError("--pi is the share of OOD inputs in --unlabeled: give that table, too.")
     tables = {name: opener(path) for name, path in given_tables(args).items()}

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "predict": "answer or abstain on new rows",
     "at": "move a model to other costs, a budget or a bound of the error, without the data",
     "evaluate": "measure a model on fresh rows, beside MSP (r alone) and SIRC",
+    "review": "choose rows of a log for people to look at",
     "strangers": "list the OOD inputs of a log with a promise, and say what they are",
     "report": "write a page for people: what is rejected, why, and what other costs would mean",
     "extract": "run a network and keep its features and logits",

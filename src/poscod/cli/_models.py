@@ -35,7 +35,7 @@ def trust_options(types: Iterable[str]) -> str:
 def load_model(args: argparse.Namespace) -> POSCOD:
     """Return the model that a command was given."""
     try:
-        return POSCOD.load(args.model, trusted=args.trust)
+        model = POSCOD.load(args.model, trusted=args.trust)
     except UntrustedTypesError as error:
         raise InvalidInputError(
             f"{args.model} holds types that are not trusted by default: if you trust where the file comes from, add "
@@ -45,3 +45,6 @@ def load_model(args: argparse.Namespace) -> POSCOD:
         if Path(args.model).suffix.lower() in FORMATS:
             raise InvalidInputError(f"{args.model} is a table, not a model: the model file comes first.") from None
         raise
+    if not hasattr(model, "rule_"):
+        raise InvalidInputError(f"{args.model} holds a model that was never fitted: make one with `poscod fit`.")
+    return model

@@ -29,6 +29,7 @@ from poscod.cli._console import Console, add_alias, add_output_options, percent
 from poscod.cli._inputs import read_rows, rows_of, schema_for
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._names import NAMES
+from poscod.cli._reviewed import class_codes, said_of
 from poscod.cli._rules import text_table
 from poscod.cli._tables import check_output, files_of, open_table
 from poscod.decision import Decisions
@@ -36,6 +37,7 @@ from poscod.exceptions import InvalidInputError
 from poscod.model import Schema
 from poscod.monitor import SEVERITIES, Monitor, Reference, read_moments
 from poscod.report import FORMATS, write
+from poscod.verdict import NOT_REVIEWED, OOD, STRANGER
 
 EXAMPLES = (
     "poscod monitor model.poscod log.parquet --time at -o report.html",
@@ -64,7 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prefix", default="", metavar="TEXT", help="what `poscod predict --prefix` put before its columns"
     )
     parser.add_argument(
-        "--label", metavar="COLUMN", help="true labels where they have arrived; gaps are allowed, others are OOD"
+        "--label",
+        metavar="COLUMN",
+        help="true labels where they have arrived; gaps are allowed, others are OOD",
+    )
+    parser.add_argument(
+        "--verdict",
+        metavar="COLUMN",
+        help="what people said of rows that were drawn at random: a class, or ood; gaps are allowed, other words are refused",
     )
     parser.add_argument(
         "--group",
@@ -97,6 +106,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Count a log and say what it shows."""
     console = Console.of(args)
+    if args.label and args.verdict:
+        raise InvalidInputError("--label and --verdict both say what rows are: give one of the two.")
+    if (args.label or args.verdict) and not args.time:
+        option = "--label" if args.label else "--verdict"
+        raise InvalidInputError(f"{option} needs --time: a label belongs to the window of its row.")
     _check_outputs(args)
     model, table = load_model(args), open_table(args.log)
     schema = schema_for(model, table)
@@ -113,6 +127,8 @@ def run(args: argparse.Namespace) -> None:
             monitor.update(decisions, at, groups)
             if args.label:
                 _labels(monitor, decisions, block[args.label], at, groups, schema)
+            elif args.verdict:
+                _labels(monitor, decisions, _verdicts(block, args.verdict, model, schema), at, groups, schema)
             advance(block.n_rows)
     summary = monitor.summary()
     if schema.classes:  # the reference knows codes
@@ -182,7 +198,7 @@ def _continued(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Monitor
 
 def _decided(args: argparse.Namespace, table: Table, schema: Schema, model: Any) -> Iterator[tuple[Block, Decisions]]:
     """Read the log in blocks, with the decisions it holds or those of the model."""
-    extra = table.need(name for name in (args.time, args.label, args.group) if name)
+    extra = table.need(name for name in (args.time, args.label, args.verdict, args.group) if name)
     named = {name: args.prefix + name for name in _COLUMNS}
     if all(name in table.columns for name in named.values()):
         for block in table.chunks(BLOCK, dict.fromkeys([*named.values(), *extra])):
@@ -217,11 +233,20 @@ def _codes(labels: NDArray[Any], schema: Schema) -> NDArray[Any]:
     return np.array([codes.get(str(label), f"'{label}'") for label in labels.tolist()])
 
 
+def _verdicts(block: Block, column: str, model: Any, schema: Schema) -> NDArray[Any]:
+    """Return verdicts as labels: the class as people know it, something else where it is OOD, None where nobody has looked."""
+    names = schema.labels(model.scorer_.classes)
+    said = said_of(block, column, names)
+    codes = class_codes(said, names, column, block.source, block.start).tolist()
+    words = {STRANGER: OOD, NOT_REVIEWED: None, **dict(enumerate(names.tolist()))}
+    labels = np.empty(len(codes), dtype=object)
+    labels[:] = [words[code] for code in codes]
+    return labels
+
+
 def _labels(
     monitor: Monitor, decisions: Decisions, y: NDArray[Any], at: Any, groups: NDArray[Any] | None, schema: Schema
 ) -> None:
-    if at is None:
-        raise InvalidInputError("--label needs --time: a label belongs to the window of its row.")
     known = np.array([value is not None and value == value and str(value) != "" for value in y.tolist()], dtype=bool)
     if known.any():
         labels = _codes(y[known], schema) if schema.classes else y[known]
@@ -233,13 +258,17 @@ def _lines(summary: dict[str, Any]) -> Iterator[str]:
     yield f"{summary['totals']['decisions']:,} decisions in {len(windows)} windows of {summary['parameters']['window']}."
     if len(windows) > _SHOWN:
         yield f"The last {_SHOWN}:"
-    rows = [["from", "decisions", "accepted", "OOD share", "interval"]]
+    judged = any(w["labeled"] for w in windows[-_SHOWN:])
+    rows = [["from", "decisions", "accepted", "OOD share", "interval", *["by labels", "interval"] * judged]]
     for w in windows[-_SHOWN:]:
         share = w["pi"]
         accepted = percent(w["accepted"] / w["n"]) if w["n"] else ""
         estimate = "not known" if share["estimate"] is None else percent(share["estimate"])
         interval = f"{percent(share['low'])} to {percent(share['high'])}"
-        rows.append([str(w["start"]), f"{w['n']:,}", accepted, estimate, interval])
+        said = w["pi_labeled"]
+        told = percent(said["estimate"]) if w["labeled"] else "not known"
+        shown = [f"{told} of {w['labeled']:,}", f"{percent(said['low'])} to {percent(said['high'])}"] * judged
+        rows.append([str(w["start"]), f"{w['n']:,}", accepted, estimate, interval, *shown])
     yield from text_table(rows)
     yield from _mix_lines(summary)
     if not summary["findings"]:

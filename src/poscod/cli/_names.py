@@ -2,8 +2,8 @@
 """What the shell calls the arguments of the library: options and tables. Errors and warnings are told with these names."""
 
 _SAME = (
-    "alpha amp backbone batch_size calibration class_mix classifier crop delta dtype false_alarm layer level loss max_points on_drift "
-    "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min tpr_over window"
+    "alpha amp audit backbone batch_size calibration class_mix classifier crop delta dtype false_alarm layer level loss max_points missing on_drift "
+    "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min tpr_over unseen_share window"
 )
 NAMES: dict[str, str] = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME.split()},
@@ -17,6 +17,7 @@ NAMES: dict[str, str] = {
     "groups_unlabeled": "--group",
     "l2": "l2 in Python",
     "max_columns": "--columns",
+    "n": "-n",
     "n_examples": "--examples",
     "ood_prior": "ood_prior in Python",
     "ood_prior_": "the OOD share",

@@ -19,9 +19,11 @@ from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options
 from poscod.cli._fresh import Fresh, add_fresh_options, given_tables, read_fresh
 from poscod.cli._models import add_model_options, load_model
+from poscod.cli._reviewed import add_reviewed_options, read_reviewed
 from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
 from poscod.report import FORMATS, headline, summarise, write
+from poscod.review import queue
 
 EXAMPLES = (
     "poscod report model.poscod --id test.parquet --target label --ood ood.parquet -o report.html",
@@ -50,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-groups", action="store_true", help="do not look for groups among the likely OOD rows of --unlabeled"
     )
+    group = parser.add_argument_group("rows for people to look at")
+    group.add_argument(
+        "--review",
+        type=int,
+        metavar="N",
+        help="show a queue of N rows of --unlabeled, as `poscod review -n N` draws it",
+    )
+    add_reviewed_options(group)
     add_output_options(parser)
 
 
@@ -58,9 +68,15 @@ def run(args: argparse.Namespace) -> None:
     console = Console.of(args)
     if Path(args.output).suffix.lower() not in FORMATS:
         raise InvalidInputError(f"--output must end in {', '.join(FORMATS)}, got '{args.output}'.")
-    check_output(args.output, [args.model, *given_tables(args).values()])
+    check_output(args.output, [args.model, *given_tables(args).values(), *([args.reviewed] if args.reviewed else [])])
+    _check_review(args)
     model = load_model(args)
     fresh = read_fresh(args, model)
+    chosen, said = None, None
+    if args.reviewed:
+        chosen, said = read_reviewed(args.reviewed, model, fresh.schema, fresh.tables["unlabeled"])
+    elif args.review is not None:
+        chosen = queue(model, fresh.rows["unlabeled"], args.review)
     with console.working("measuring"):
         summary = summarise(
             model,
@@ -81,6 +97,9 @@ def run(args: argparse.Namespace) -> None:
             explorer=not args.no_explorer_data,
             max_points=args.max_points,
             groups=not args.no_groups,
+            review=chosen,
+            verdicts=said,
+            missing=args.missing,
         )
     write(summary, args.output)
     document = {key: summary[key] for key in ("rows", "level", "rule", "class_mix", "promise", "rates", "rules")}
@@ -90,6 +109,16 @@ def run(args: argparse.Namespace) -> None:
         *headline(summary),
         f"Written: {args.output}",
     )
+
+
+def _check_review(args: argparse.Namespace) -> None:
+    """Refuse options about review that do not go together."""
+    if args.review is not None and args.reviewed:
+        raise InvalidInputError(
+            "--review draws a queue and --reviewed takes one that people have looked at: give one of the two."
+        )
+    if (args.review is not None or args.reviewed) and not args.unlabeled:
+        raise InvalidInputError("--review and --reviewed are about rows of --unlabeled: give that table, too.")
 
 
 def _shown(table: Table, name: str, fresh: Fresh, limit: int) -> dict[str, Any]:

@@ -22,11 +22,13 @@ from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.metrics import Interval
 from poscod.mix import ClassMix
+from poscod.model._drift import column_names, named_columns
+from poscod.model._groups import near_copies
 from poscod.model._mix import fresh_mix, mix_weights, prior_spread
 from poscod.model._rows import n_rows, take
 from poscod.model._tally import Mask, Tally, tally
 from poscod.problem import ScodProblem
-from poscod.ratio import PRIORS, Acceptance, Diagnosis, acceptance, diagnose, prior_interval
+from poscod.ratio import PRIORS, Acceptance, Diagnosis, acceptance, diagnose_rows, prior_interval
 from poscod.rule import Rule
 from poscod.selector import Calibration, UnlabeledFPR, check_prior, fpr_from_rates
 
@@ -286,23 +288,37 @@ def measure_promise(sample: Sample) -> Measured:
     return Measured(known.rate(sample.level, mix), known.mean_loss(sample.level, sample.loss_values, mix), None, None)
 
 
-def check_ratio(model: Any, X: Any, y: Any, X_unlabeled: Any, *, level: float = 0.95) -> Diagnosis | None:
-    """Check a model's g on at most some thousand fresh rows of each kind; None where there is no ratio, or too few rows."""
+def check_ratio(
+    model: Any, X: Any, y: Any, X_unlabeled: Any, *, mix: ClassMix | None = None, level: float = 0.95
+) -> Diagnosis | None:
+    """Check a model's g, and whether inputs have moved, on at most some thousand fresh rows of each kind; None where there is no ratio, or too few rows.
+
+    The mix is that of the fresh traffic's ID part, as `Sample` has it: another one than is served is a finding, and no drift.
+    """
     scorer = model.scorer_
     few = min(n_rows(X), n_rows(X_unlabeled)) < 2
     if scorer.ratio is None or few or not 0.0 <= model.ood_prior_ <= 1.0:
         return None
-    known, traffic = (scorer.view(_some(rows)) for rows in (X, X_unlabeled))
+    rows = _some(X), _some(X_unlabeled)
+    known, traffic = map(scorer.view, rows)
     codes = np.searchsorted(scorer.classes, _some(np.asarray(y)))
     if scorer.network or isinstance(scorer.classifier, FrozenEstimator):
         # Only an outside classifier may have been trained on rows that are called fresh; labels tell.
         known = Activations(known.features, known.logits, codes, table=known.table)
     # g is against ID inputs in the class mix that is served, whatever that of these rows is.
-    mix = mix_for(model, "traffic")
-    weight = None if mix is None else mix_weights(mix, codes)
+    served = mix_for(model, "traffic")
+    weight, now = (None if m is None else mix_weights(m, codes) for m in (served, mix))
+    made = column_names(rows[0], scorer.classifier, bool(scorer.transforms), known)
+    names = named_columns(made, model.schema_.features)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
-        return diagnose(scorer.ratio, known, traffic, sample_weight_id=weight, level=level)
+        found = diagnose_rows(scorer.ratio, known, traffic, weight, now, names, level=level)
+        copies = near_copies(rows[0], rows[1], codes) is not None
+    if mix is not None and (served is None or not np.allclose(mix.traffic, served.traffic)):
+        found["findings"].append("class_mix_differs")
+    if copies:
+        found["findings"].append("near_copies")
+    return found
 
 
 def diagnosed(n: int) -> NDArray[np.intp]:

@@ -322,7 +322,8 @@ def _by_shares(
             (kept.log_ratio, seen.log_ratio),
             (in_mix(mix, sets), None if unlabeled.weight is None else unlabeled.weight[seen.rows]),
         )
-        drift = drift_of(engine.like, classifier, transforms, views, logs, weights_, None, fitted)
+        grouped = sets.group, None if unlabeled.group is None else unlabeled.group[seen.rows]
+        drift = drift_of(engine.like, classifier, transforms, views, logs, weights_, None, grouped, fitted)
     return scorer, Calibration(
         classes,
         scorer.calibrated(kept.logits),

@@ -115,6 +115,7 @@ def fit_folds(
                 (log_ratio, log_traffic),
                 (in_mix(mix, rest), unlabeled.weight),
                 folds,
+                (rest.group, unlabeled.group),
                 fitted,
             )
         trained = not isinstance(template, (FrozenEstimator, NetworkHead))

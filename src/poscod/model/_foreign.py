@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import zipfile
 from typing import Any
 
@@ -22,11 +23,19 @@ _SPARSE_RATIO = 200
 # How many times more nodes, or bytes, than are written an honest file may ask for, and how many it may have in any case.
 _REPEATED, _FREE_NODES, _FREE_BYTES = 4, 1000, 1 << 20
 _SCHEMA = "schema.json"
+# When skops is imported, it walks through all packages of scikit-learn. These three import torch and Dask where they are installed: seconds for nothing.
+_NOT_WALKED = [f"sklearn.externals.array_api_compat.{name}" for name in ("cupy", "dask", "torch")]
 
 
 def skops(verb: str) -> Any:
     """Return skops, or say how to install it."""
-    return require("skops.io", extra="persist", feature=f"{verb} a model with estimators of other libraries")
+    hidden = [] if "skops.io" in sys.modules else [name for name in _NOT_WALKED if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: an import of it fails, which the walk passes over
+    try:
+        return require("skops.io", extra="persist", feature=f"{verb} a model with estimators of other libraries")
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 def dump(value: Any, where: str, strange: set[str]) -> bytes:

@@ -75,8 +75,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found to differ from that of the labeled rows (a test at level 0.05), answers, r, g and the threshold are those for the traffic's mix. "labeled"
         serves the mix of the labeled rows. An array is a known mix, in the order of ``classes_``.
     on_drift : {"warn", "id_only", "raise"}, default="warn"
-        What is done where known inputs of the traffic seem to have moved (`InputsDriftedWarning`), which unlabeled rows alone cannot tell from strangers
-        with certainty. "id_only" learns nothing from that traffic; "raise" refuses it.
+        What is done where known inputs of the traffic seem to have moved, or cannot be told from OOD inputs (`InputsDriftedWarning`): unlabeled rows alone
+        never tell with certainty. "id_only" learns nothing from that traffic; "raise" refuses it.
     delta : float in (0, 1), default=0.05
         Error probability of the guarantee.
     calibration : "auto", float in (0, 1) or int >= 2, default="auto"
@@ -503,6 +503,11 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         evaluation : UnlabeledEvaluation
             TPR and selective risk from the labeled rows; FPR through ``accepted = (1 - pi) TPR + pi FPR``, with the
             uncertainty of pi; SCOD risk from both. Where pi is too small to say anything, FPR says so.
+
+        Notes
+        -----
+        Known inputs that have moved count as OOD inputs here. Whether they have is not looked at by this method: `poscod.ratio.diagnose`,
+        ``poscod evaluate`` and the report do.
         """
         sample = read_sample(self, X_id, y_id, None, X_unlabeled, pi=pi, level=level, class_mix=class_mix)
         return cast(UnlabeledEvaluation, measure_own(sample).without)

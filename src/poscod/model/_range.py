@@ -2,8 +2,8 @@
 """What labeled rows held, column by column, and how far outside of it a row lies.
 
 Convention: the range of a column goes from the smallest to the largest value of the labeled rows. One step outside is the width of the range; squared steps, added up
-over the columns and multiplied by `STEEP`, are the distance, which is 0 inside. What was learned is read at the nearest values that were seen, and the distance is
-added to log g: no part of a model extrapolates.
+over the columns and multiplied by `STEEP`, are the distance, which is 0 inside. What was learned is read no farther than half a step beyond the values that were
+seen, its certainty is gone by then, and the distance is added to log g: nothing far away is certain.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from poscod.ratio import LOG_LIMIT
 
 STEEP = 4.0
 """Distance of a row that lies one width outside in one column."""
+READ = STEEP**-0.5
+"""Steps beyond the values seen up to which the ratio reads a row as it is: there the distance is 1, and certainty gone. Moved to a border, a row may be
+unlike every other one (rows of length 1 have another length then), so rows that lie a little outside stay as they are, like those that set thresholds."""
 FARTHEST = 1e3
 """Steps in a column beyond which farther is no farther."""
 CONSTANT_STEPS = 3.0
@@ -79,16 +82,16 @@ class Range:
         One step outside.
     most : ndarray of shape (d,)
         Steps that count at most.
-    seen_low, seen_high : ndarray of shape (d,)
-        Smallest and largest value of labeled rows and traffic.
+    read_low, read_high : ndarray of shape (d,)
+        Ends between which the ratio reads values: `READ` steps beyond those of labeled rows and traffic.
     """
 
     low: Floats
     high: Floats
     unit: Floats
     most: Floats
-    seen_low: Floats
-    seen_high: Floats
+    read_low: Floats
+    read_high: Floats
 
     @classmethod
     def of(cls, labeled: Extent, seen: Extent) -> Range:
@@ -108,7 +111,11 @@ class Range:
             most[constant] = CONSTANT_STEPS
         elif not (constant | unknown).all():
             unit[constant] = np.median(unit[~(constant | unknown)])
-        ends = np.where(unknown, -np.inf, seen.low), np.where(unknown, np.inf, seen.high)
+        with np.errstate(over="ignore"):
+            ends = (
+                np.where(unknown, -np.inf, seen.low - READ * unit),
+                np.where(unknown, np.inf, seen.high + READ * unit),
+            )
         return cls(low, high, unit, most, *ends)
 
     def outside(self, values: Any) -> NDArray[np.intp]:
@@ -174,8 +181,8 @@ class Guard:
         return far_rows(self.ranges, parts, n_rows(X))
 
     def nearest(self, X: Any, at: NDArray[np.intp]) -> Any:
-        """Return some rows at the nearest values that were seen, which is where the ratio reads them."""
-        ends = [(part.seen_low, part.seen_high) for part in self.ranges]
+        """Return some rows at the nearest values that the ratio reads."""
+        ends = [(part.read_low, part.read_high) for part in self.ranges]
         return bounded(X, at, ends, self.columns)
 
     def readable(self, X: Any, far: Far) -> Any:

@@ -26,7 +26,7 @@ _PARTS: dict[str, type] = {"rule_": Rule, "scorer_": Scorer, "calibration_": Cal
 
 def check_state(model: Any) -> None:
     """Refuse a fitted model with parts of other kinds, numbers that cannot be, or that cannot decide on a row."""
-    if not hasattr(model, "rule_") or not hasattr(model, "decide"):
+    if not hasattr(model, "decide") or not any(hasattr(model, name) for name in _PARTS):
         return
     for name, kind in _PARTS.items():
         if not isinstance(getattr(model, name, None), kind):

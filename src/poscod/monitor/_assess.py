@@ -152,10 +152,8 @@ def facts(ledger: Ledger, width: Width, max_age: float) -> Iterator[Finding]:
     if reference.source == "fit":
         seen = "the unlabeled rows that fitted the ratio: they look slightly more OOD to it than fresh rows do"
         yield Finding("PSC011", f"What is known of OOD comes from {seen}.", {"source": "fit"})
-    if (reference.rule.get("promise") or {}).get("moved"):
-        yield Finding(
-            "PSC013", "Known inputs of the traffic seemed to have moved when the model was fitted.", {"moved": True}
-        )
+    if reference.drift is not None:
+        yield Finding("PSC013", f"At fit: {reference.drift['sentence']}", {"drift": reference.drift})
 
 
 def _sentence(code: str, evidence: dict[str, Any], active: bool) -> str:

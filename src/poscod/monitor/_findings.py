@@ -108,9 +108,9 @@ FINDINGS: dict[str, Definition] = {
         "Fit again with recent traffic, or with tpr_over='classes', whose promise no class mix breaks.",
     ),
     "PSC013": Definition(
-        "Inputs had moved when the model was fitted",
+        "Inputs had moved, or may have, when the model was fitted",
         "warning",
-        "Known inputs of the traffic at fit seemed to differ from the labeled rows: what the rule calls OOD may be known inputs that moved, and nothing is promised for them.",
+        "Known inputs of the traffic at fit seemed to differ from the labeled rows, or could not be told from OOD inputs: what the rule calls OOD may be known inputs that moved, and nothing is promised for them.",
         "Look at rejected inputs; if they are known ones, fit again with labeled rows of today.",
     ),
 }

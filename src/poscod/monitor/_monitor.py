@@ -17,7 +17,7 @@ from poscod._json import plain
 from poscod._validation import check_count, check_number
 from poscod.decision import REASONS, Decisions
 from poscod.exceptions import InvalidInputError
-from poscod.metrics import Interval
+from poscod.metrics import Interval, binomial_interval
 from poscod.monitor._assess import facts, mix_moved, sequential
 from poscod.monitor._estimate import estimate
 from poscod.monitor._findings import SEVERITIES, Finding
@@ -69,6 +69,10 @@ class Window(NamedTuple):
         Decisions by reason.
     invalid : int
         Decisions whose numbers are NaN; counted nowhere else.
+    labeled : int
+        Decisions whose true labels, or verdicts, have arrived.
+    pi_labeled : Interval
+        OOD share among these, exact; NaN and [0, 1] where there are none.
     """
 
     start: str | float
@@ -80,6 +84,8 @@ class Window(NamedTuple):
     mix: WindowMix
     reasons: dict[str, int]
     invalid: int
+    labeled: int
+    pi_labeled: Interval
 
 
 class Monitor:
@@ -225,10 +231,13 @@ class Monitor:
             start, end = (window_start(i, self.width) for i in (index, index + 1))
             n, invalid = int(counts["label"].sum()), int(counts["invalid"][0])
             reasons = dict(zip(REASONS, counts["reason"].tolist(), strict=True))
+            seen, strange = int(counts["labeled"].sum()), int(counts["labeled"][2:].sum())
+            said = (
+                binomial_interval(strange, seen, level=self.level) if seen else Interval(np.nan, 0.0, 1.0, self.level)
+            )
             if n + invalid:
-                out.append(
-                    Window(start, end, n, n - int(counts["label"][-1]), *pair, WindowMix(*mix), reasons, invalid)
-                )
+                accepted, shares_of = n - int(counts["label"][-1]), WindowMix(*mix)
+                out.append(Window(start, end, n, accepted, *pair, shares_of, reasons, invalid, seen, said))
         return out
 
     def findings(self) -> list[Finding]:

@@ -27,7 +27,7 @@ from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval, binomial_interval
 from poscod.mix import ClassMix
-from poscod.model import Tally, estimate_share, mix_for
+from poscod.model import Tally, drift_document, estimate_share, mix_for
 from poscod.monitor._laws import Laws, laws_of
 from poscod.monitor._partitions import (
     MOST_CELLS,
@@ -77,6 +77,8 @@ class Reference:
         How many accepted ID rows of each class had each value of the loss.
     created : str
         ISO date of the calibration.
+    drift : dict or None, default=None
+        What was known at fit of inputs that moved, or may have, as every document says it.
 
     Notes
     -----
@@ -104,6 +106,7 @@ class Reference:
     loss: Any
     loss_counts: Counts
     created: str
+    drift: dict[str, Any] | None = None
 
     @classmethod
     def from_model(
@@ -153,7 +156,7 @@ class Reference:
         fresh, known = ood if ood is not None else unlabeled, rule.decide(rows.known(rule.problem.loss))
         mixed = rule.decide(rows.traffic(rule.problem.loss)) if fresh is None else model.decide(fresh)
         source = "fit" if fresh is None else "unlabeled" if ood is None else "ood"
-        return cls.from_decisions(
+        made = cls.from_decisions(
             known,
             rows.classes[rows.codes],
             mixed,
@@ -165,6 +168,7 @@ class Reference:
             bins=bins,
             created=created,
         )
+        return replace(made, drift=drift_document(model))
 
     @classmethod
     def from_decisions(
@@ -440,7 +444,19 @@ class Reference:
                 raise ValueError(f"expected losses of {k} classes")
             spent = np.array([read_counts(row, values) for row in data["loss_counts"]])
             rule = data["rule"]
-            reference = cls(cells, known, mixed, mix, prior, data["source"], rule, loss, spent, data["created"])
+            reference = cls(
+                cells,
+                known,
+                mixed,
+                mix,
+                prior,
+                data["source"],
+                rule,
+                loss,
+                spent,
+                data["created"],
+                _read_drift(data.get("drift")),
+            )
             _ = reference.tpr_promised
         return reference
 
@@ -485,6 +501,12 @@ def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | No
         return estimate_share(known, mixed, 0.95, rows.codes, mix_for(model, "traffic"))
     low, high = model.scorer_.ratio.ood_prior_interval(0.95)
     return Interval(float(model.calibration_.ood_prior), float(low), float(high), 0.95)
+
+
+def _read_drift(drift: Any) -> dict[str, Any] | None:
+    if drift is not None and not (isinstance(drift, dict) and isinstance(drift.get("sentence"), str)):
+        raise ValueError("expected drift with a sentence")
+    return drift
 
 
 def _date(created: Any) -> str:

@@ -8,13 +8,22 @@ ID rows must be rows the classifier was not trained on.
 from poscod.ratio._baselines import NNPU, WOODS
 from poscod.ratio._corrected_sigmoid import CorrectedSigmoid
 from poscod.ratio._design import Design, Moments, Scaler, fit_scaler, moments, scaler_of
-from poscod.ratio._diagnose import FINDINGS, Diagnosis, diagnose, format_diagnosis, log_rho
+from poscod.ratio._diagnose import (
+    FINDINGS,
+    Diagnosis,
+    diagnose,
+    diagnose_rows,
+    finding_words,
+    format_diagnosis,
+    log_rho,
+)
 from poscod.ratio._em import EMRatio
 from poscod.ratio._evidence import FARTHEST, RESOLVED, TINY, Landmarks
 from poscod.ratio._first_edition import FirstBank
 from poscod.ratio._fixed import FixedLinear
 from poscod.ratio._likelihood import Fit, loss_sums
 from poscod.ratio._linear import FOLDED_MEAN, Joint, LinearRatio, information
+from poscod.ratio._moved import PART, find_moved, moved_words, p_ood, strangeness
 from poscod.ratio._prior import PRIORS, Acceptance, acceptance, estimate_prior, prior_interval, rows_to_notice
 from poscod.ratio._quick import quick_ratio
 from poscod.ratio._ratio import (

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy.stats import norm
 
-from poscod._validation import Floats, check_choice, check_number
+from poscod._validation import Floats, check_choice, check_number, refusal
 from poscod.exceptions import warn_caller
 from poscod.ratio._likelihood import STARTS, maximise, penalised
 from poscod.ratio._linear import (
@@ -68,6 +68,10 @@ class CorrectedSigmoid(Ratio):
         Folds of cross-fitting.
     gate_level : float in (0, 1) or None, default=0.05
         Level of the test of "no OOD rows" in the strong recipe; None always fits.
+    unseen_share : float in [0, 1) or None, default=None
+        Share of OOD inputs, in what decides, that are taken to be of kinds the mixture does not hold and so to follow the ID-only rule. None is the largest of
+        0.02 to 0.2 that costs little on the kinds it holds; 0.5 guards against new kinds nearly as well as the ID-only rule does, and costs a few
+        percent on the known ones.
     max_iter : int, default=300
         Iterations of L-BFGS of one start of the paper's recipe.
     random_state : int, default=0
@@ -115,6 +119,7 @@ class CorrectedSigmoid(Ratio):
     prior: str = "mean"
     n_folds: int = 5
     gate_level: float | None = 0.05
+    unseen_share: float | None = None
     max_iter: int = 300
     random_state: int = 0
 
@@ -123,6 +128,14 @@ class CorrectedSigmoid(Ratio):
         check_choice(self.recipe, "recipe", RECIPES)
         if self.gate_level is not None:
             check_number(self.gate_level, "gate_level", 0.0, 1.0, closed="neither")
+        if self.unseen_share is not None:
+            check_number(self.unseen_share, "unseen_share", 0.0, 1.0, closed="left")
+            if self.recipe == "paper":
+                raise refusal(
+                    "unseen_share",
+                    "must be None with {recipe}='paper', got {got:g}: the paper's ratio has no part for kinds that the mixture does not hold.",
+                    got=self.unseen_share,
+                )
 
     @property
     def cross_fits(self) -> bool:
@@ -215,6 +228,7 @@ class CorrectedSigmoid(Ratio):
             gate_level=self.gate_level if self.ood_prior is None else None,
             seed=self.random_state,
             folds=folds,
+            broad=self.unseen_share,
         )
         self.model_ = fit.ratio
         self.ood_prior_, self.ood_prior_estimate_ = fit.pi, fit.estimated

@@ -7,6 +7,7 @@ ratio E_U[1 / rho] = 1 and E_ID[g] = 1, and in every bin of rho the share of unl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -17,7 +18,8 @@ from poscod._validation import Floats, check_count, check_number, check_weight
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, warn_caller
 from poscod.metrics import binomial_interval, share_interval
-from poscod.ratio._prior import acceptance, scott
+from poscod.ratio._moved import find_moved, moved_words
+from poscod.ratio._prior import PRIORS, acceptance, scott
 from poscod.ratio._ratio import Ratio
 from poscod.ratio._rows import as_rows, columns_of
 from poscod.ratio._training_rows import training_trace
@@ -32,6 +34,12 @@ FINDINGS = {
     "prior_below_bound": "The estimated share of unknown inputs is below what is certain: known inputs of this traffic differ from the labeled rows, too "
     "(drift, another mix of classes), or the features do not tell all unknown inputs apart.",
     "few_ood_rows": "By the share seen at fit, fewer than 30 unknown inputs are expected in this traffic: estimates about them are rough.",
+    "inputs_drifted": "Known inputs of this traffic seem to have moved, as drift does: what g calls OOD may be known inputs, and no OOD share is certain. "
+    "Look at rejected rows, and label rows of today.",
+    "drift_undecided": "This traffic differs in a way that unlabeled rows cannot tell: known inputs may have moved, or it holds OOD inputs near them. "
+    "Look at rejected rows to settle it.",
+    "class_mix_differs": "The ID part of this traffic has another class mix than the one that the rule serves: fit again with recent traffic.",
+    "near_copies": "Labeled rows are near-copies of each other, and count for more than they are: give one of each, or their groups at fit.",
     "seen_by_classifier": "The labeled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
 }
 """What each check of `diagnose` means when it fails, in a sentence for people."""
@@ -46,6 +54,14 @@ class Bin(TypedDict):
     observed: float
     low: float
     high: float
+
+
+class Column(TypedDict):
+    """A column that differs most between both sides, where inputs have moved, or may have."""
+
+    column: str
+    shift: float
+    spread: float
 
 
 class Diagnosis(TypedDict):
@@ -64,6 +80,7 @@ class Diagnosis(TypedDict):
     expected_ood: float
     effective_ood: float
     flips: float
+    moved: list[Column]
     findings: list[str]
 
 
@@ -97,7 +114,8 @@ def diagnose(
         ``log_loss`` of z (labeled or not) beside that of a constant; ``mean_inverse_rho`` and ``mean_ratio_id`` as (value, standard
         error), both 1 for the true ratio; ``reliability`` bins of p(z = U | x) with intervals; ``expected_ood`` and ``effective_ood``
         rows in the mixture; ``flips``, the share of unlabeled rows that change between "more likely OOD" and "more likely
-        ID" when the prior moves within its interval; ``findings``, names of checks that failed.
+        ID" when the prior moves within its interval; ``moved``, columns that differ most where inputs have moved or may have, with shifts in standard deviations
+        of the ID rows and factors by which they spread wider; ``findings``, names of checks that failed.
 
     Warns
     -----
@@ -115,6 +133,21 @@ def diagnose(
     >>> diagnose(est, rng.normal(0, 1, (1000, 2)), mixture())["findings"]
     []
     """
+    return diagnose_rows(ratio, X_id, X_unlabeled, sample_weight_id, n_bins=n_bins, level=level)
+
+
+def diagnose_rows(
+    ratio: Ratio,
+    X_id: Any,
+    X_unlabeled: Any,
+    sample_weight_id: Any = None,
+    weight_now: Any = None,
+    names: Sequence[str] | None = None,
+    *,
+    n_bins: int = 10,
+    level: float = 0.95,
+) -> Diagnosis:
+    """Diagnose a ratio; where the class mix of these rows is known to be another than that of the fit, ID rows have it with other weights, by which drift is looked for."""
     check_count(n_bins, "n_bins", 2)
     check_number(level, "level", 0.0, 1.0, closed="neither")
     rows_id = as_rows(X_id, "X_id", minimum=2)
@@ -152,6 +185,7 @@ def diagnose(
         "expected_ood": float(posterior.sum()),
         "effective_ood": float(posterior.sum() ** 2 / max(float(np.sum(posterior**2)), 1e-300)),
         "flips": _flips(log_u, pi, interval),
+        "moved": [],
         "findings": [],
     }
     z_limit = float(norm.ppf(0.5 + 0.5 * level))
@@ -164,20 +198,43 @@ def diagnose(
     outside = sum(not b["low"] <= b["predicted"] <= b["high"] for b in bins)
     if outside > 0.3 * len(bins):
         findings.append("unreliable_bins")
-    bound = max(found["ood_prior_lower_bound"], scott(acceptance(log_id, log_u, weight), delta=1.0 - level))
+    curve = acceptance(log_id, log_u, weight)
+    certain = scott(curve, delta=1.0 - level)
+    bound = max(found["ood_prior_lower_bound"], certain)
     estimate: Any = getattr(ratio, "ood_prior_estimate_", pi)
     if estimate < bound:
         findings.append("prior_below_bound")
     if found["expected_ood"] < 30.0:
         findings.append("few_ood_rows")
-    labels = rows_id.labels
+    sides = Activations(rows_id.features, rows_id.logits), Activations(rows_u.features, rows_u.logits)
+    labels, trace = rows_id.labels, None
     if rows_id.network and labels is not None and (labels >= 0).all():
-        known, traffic = (Activations(rows.features, rows.logits) for rows in (rows_id, rows_u))
-        trace = training_trace(known, labels, traffic)
+        trace = training_trace(sides[0], labels, sides[1])
         if trace is not None:
             findings.append("seen_by_classifier")
             warn_caller(trace.warning("X_id"))
+    now = weight if weight_now is None else weight_now
+    # Of these rows, not of those of the fit; where neither showed any OOD rows it would be noise.
+    share = float(PRIORS["mean"](curve)) if certain > 0.0 or pi > 0.0 else 0.0
+    # Rows that the classifier has seen look moved, too.
+    moved = None if trace is not None else find_moved(sides, (log_id, log_u), (now, None), None, share, certain)
+    if moved is not None:
+        findings.append({"drift": "inputs_drifted", "undecided": "drift_undecided"}[moved.said])
+        found["moved"] = [
+            {"column": f"column {j}" if names is None else names[j], "shift": shift, "spread": spread}
+            for j, shift, spread in zip(moved.columns, moved.shift, moved.spread, strict=True)
+        ]
     return found
+
+
+def finding_words(found: Diagnosis) -> list[str]:
+    """Return what a diagnosis found in sentences, with the columns that moved."""
+    where = ", ".join(f"{c['column']} ({moved_words(c['shift'], c['spread'])})" for c in found["moved"])
+    drift = f" Most of all {where}."
+    return [
+        FINDINGS[name] + drift * (name in ("inputs_drifted", "drift_undecided") and bool(where))
+        for name in found["findings"]
+    ]
 
 
 def format_diagnosis(found: Diagnosis) -> str:

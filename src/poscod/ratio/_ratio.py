@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
+from poscod._threads import threads
 from poscod._validation import Floats, check_choice, check_count, check_matrix, check_number, check_weight, refusal
 from poscod.activations import Activations
 from poscod.exceptions import PoscodWarning
@@ -274,7 +274,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         # Thousands of small products: BLAS threads would wait for each other at every one, tens of times longer than
         # they compute where the machine has other work.
         numbers = (len(rows_id) + len(rows_u)) * rows_id.features.shape[1]
-        with threadpool_limits(1 if numbers <= SERIAL_NUMBERS else None, user_api="blas"):
+        with threads(1 if numbers <= SERIAL_NUMBERS else None, "blas"):
             found = self._fit(rows_id, rows_u, weight_id, weight_u, **more)
         self.columns_ = columns_of(rows_id)
         self.n_features_in_ = self.columns_["features"]

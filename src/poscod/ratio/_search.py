@@ -33,7 +33,7 @@ from poscod.ratio._likelihood import log_a
 from poscod.ratio._prior import CERTIFIED, Acceptance, acceptance, scott
 from poscod.ratio._representation import represent
 from poscod.ratio._rows import Rows, content_folds, independent_rows, observations, one_of_each, row_hash
-from poscod.ratio._trees import FULL, LEAST, LOOK, LOOK_ROWS, SEEN, WIDEST, Grower, Grown, Trees, excess
+from poscod.ratio._trees import FULL, LEAST, LOOK, LOOK_ROWS, NEAREST_ROW, SEEN, WIDEST, Grower, Grown, Trees, excess
 
 # Effect size of the ID-only start: a shift of 1.5 standard deviations of the consensus, AUROC .86 for a normal score.
 TILT = 1.5
@@ -125,11 +125,13 @@ class Sample:
         self.table_consensus = np.concatenate([self.consensus[i][self.keep[i]] for i in (0, 1)])
         self.look: Grown | None = None
         self.grown: Grown | None = None
-        # Columns of a network's layer are made for linear evidence, and logits of a fold's classifier have seen the other folds.
-        if not sides[0].one_scale and sides[0].features is not sides[0].logits:
-            evidence = [1 + i for i, name in enumerate(self.representation.names) if name in SEEN]
-            features = range(lead, matrix.shape[1] if self.turn is None and matrix.shape[1] <= WIDEST else lead)
-            seen = np.array([*evidence, *features])
+        # Logits of a fold's classifier have seen the other folds; where there is nothing but them, trees see nothing.
+        if sides[0].one_scale or sides[0].features is not sides[0].logits:
+            known = [name for name in self.representation.names if name != NEAREST_ROW] if sides[0].one_scale else SEEN
+            evidence = [1 + i for i, name in enumerate(self.representation.names) if name in known]
+            # Columns of a network's layer are many, and made for linear evidence.
+            wide = sides[0].one_scale or self.turn is not None or matrix.shape[1] > WIDEST
+            seen = np.array([*evidence, *range(lead, lead if wide else matrix.shape[1])])
             self.grower = Grower(matrix, seen, self.table.n_id, self.table.weight)
             self.look = self.grower.grow(fold % 2, 2, LOOK, LOOK_ROWS)
 

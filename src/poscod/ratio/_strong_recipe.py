@@ -80,8 +80,9 @@ def fit_strong(
     gate_level: float | None,
     seed: int,
     folds: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    broad: float | None = None,
 ) -> StrongFit:
-    """Fit the strong recipe; without folds they are dealt out by content."""
+    """Fit the strong recipe; without folds they are dealt out by content, and without a share of the broad part it is chosen."""
     sample = Sample(sides, weights, folds, n_folds, seed)
     table, representation, estimate = sample.table, sample.representation, PRIORS[prior]
     # Prior and ratio in turns: a search for a score, the prior from it, then what counts once more.
@@ -111,7 +112,7 @@ def fit_strong(
         estimated = pi if trees else estimated
     constant = shift - table.log_odds_u - float(np.log(pi))
     learned = kappa * scores[0] + constant, kappa * scores[1] + constant
-    broad = broad_share(learned, sample.id_only, weights, pi)
+    broad = broad_share(learned, sample.id_only, weights, pi) if broad is None else broad
     linear = kappa * blend.tilt, kappa * sample.theta(blend), kappa * blend.intercept + constant
     grown = None if blend.trees is None else replace(blend.trees, weight=kappa * blend.trees.weight)
     ratio = StrongRatio(representation, sample.scaler, *linear, grown, broad, sample.log_norm)

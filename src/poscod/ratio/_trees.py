@@ -2,7 +2,8 @@
 """Boosted trees that tell unlabeled from labeled rows: what no linear evidence can say, as one more candidate for log g.
 
 Convention: trees see features, and evidence that no single ID row has a say in (distances from means and axes, not from the nearest row): a row that is near to
-training rows makes them look nearer than it looks itself, and trees, which can be local, would tell labeled rows by that. Their sum s is the log-odds of "unlabeled",
+training rows makes them look nearer than it looks itself, and trees, which can be local, would tell labeled rows by that. Of a network they see evidence alone: what
+its logits say, lengths, and the same distances. Their sum s is the log-odds of "unlabeled",
 ``e^s = p_U(x) / p_I(x) * pi_U / (1 - pi_U)``; what OOD rows add to it is ``e^u = e^s - a``, with a floor that keeps the order of s. They are fitted by scikit-learn
 and kept as plain arrays.
 """
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
-from threadpoolctl import threadpool_limits
 
+from poscod._threads import threads
 from poscod._validation import Floats
 
 # Rows of a side that a first look learns from, and what it may cost: few trees, coarse bins.
@@ -25,8 +26,10 @@ LOOK = {"max_iter": 10, "learning_rate": 0.3}
 FULL = {"max_iter": 60, "learning_rate": 0.15}
 # Bins of a column, and rows that say where they end.
 BINS, BIN_ROWS = 64, 8000
-# Evidence that trees see; of wider tables than this, they see it alone.
+# Evidence that trees see of tables, where what classifiers of folds say knows the other folds; of networks they see all but the nearest row. Of wider tables than
+# this, they see evidence alone.
 SEEN = ("mahalanobis", "residual", "mahalanobis_global")
+NEAREST_ROW = "knn"
 WIDEST = 256
 BLOCK_ROWS = 4096
 # Least share of e^s that is left of it when what ID rows explain is taken away, in units of pi.
@@ -153,7 +156,7 @@ class Grower:
                 random_state=0,
             )
             # Columns are few and rows too: threads would wait for each other.
-            with threadpool_limits(1, user_api="openmp"):
+            with threads(1, "openmp"):
                 models.append(model.fit(self._matrix[train], train >= self._n_id, sample_weight=weight))
                 if len(inside):
                     own[inside] = _logit(model, self._matrix[inside])

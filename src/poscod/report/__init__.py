@@ -8,6 +8,7 @@ what-if explorer repeats `POSCOD.at` and `POSCOD.evaluate` on embedded arrays.
 
 from poscod.plot import RULE_NAMES
 from poscod.report._render import FORMATS, render, write
+from poscod.report._review import assessed_words, assessment_rows, decision_words
 from poscod.report._sections import mix_section, promise_section
 from poscod.report._summary import summarise
 from poscod.report._words import headline, mix_words, promise_sentence

@@ -118,7 +118,9 @@ def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) 
         "at_fit": Interval(model.calibration_.ood_prior, low, high, sample.level),
         "certified": ratio.ood_prior_lower_bound(sample.level),
         "here": sample.prior,
-        "diagnosis": None if X_unlabeled is None else check_ratio(model, X, y, X_unlabeled, level=sample.level),
+        "diagnosis": None
+        if X_unlabeled is None
+        else check_ratio(model, X, y, X_unlabeled, mix=sample.mix, level=sample.level),
     }
 
 

@@ -32,6 +32,7 @@ from poscod.model import (
 from poscod.plot import RiskCurveDisplay, ScoreDistributionDisplay
 from poscod.report import _sections as sections
 from poscod.report._explorer import explorer_data
+from poscod.report._review import review_section
 from poscod.report._strangers import strangers_section
 
 SCHEMA = 3
@@ -57,6 +58,9 @@ def summarise(
     max_columns: int = 6,
     explorer: bool = True,
     max_points: int | None = None,
+    review: Any = None,
+    verdicts: Any = None,
+    missing: str = "worst",
     groups: bool = True,
 ) -> dict[str, Any]:
     """Measure a fitted model on fresh rows.
@@ -99,6 +103,12 @@ def summarise(
     max_points : int or None, default=None
         Largest number of rows of a group that the explorer gets; None gives it all, and then its numbers are those of
         `POSCOD.evaluate`.
+    review : Queue, default=None
+        Of `poscod.review.queue` on X_unlabeled: rows that people should look at, which the page then shows.
+    verdicts : array-like of shape (n,), default=None
+        What people said of the rows of `review`, as `poscod.review.assess` takes it; the page then shows what follows for the rule.
+    missing : {"worst", "random"}, default="worst"
+        What rows of `review` without a verdict are, see `poscod.review.assess`.
     groups : bool, default=True
         Whether groups of likely OOD rows of X_unlabeled are looked for, which takes a second or two.
 
@@ -121,7 +131,7 @@ def summarise(
         * required_tpr: what rival rules are asked for: the required TPR, or what the rule reaches on calibration rows.
         * promise: quantity, bound, confidence; measured with interval, verdict (held, open, missed, none).
         * class_mix: for which mix rates are (of), the mix served (at_fit), and that of the fresh traffic where it is another one (here).
-        * drift: what is known of inputs that had moved at fit, with its sentence, or None.
+        * drift: what is known of inputs that had moved at fit, or may have, with its sentence, or None.
         * rates: what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabeled rows.
         * rules: the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc.
         * plane: points (risk, log_ratio) by group with accept, boundaries of the rules.
@@ -129,6 +139,7 @@ def summarise(
         * distributions: histograms of risk and log_ratio by group, in long form.
         * rejections: by group: counts by class and reason.
         * examples: rejected rows and accepted mistakes with the user's columns.
+        * review: rows for people to look at, with reasons and verdicts, and what these say (assessment); None where none are given.
         * strangers: groups of likely OOD rows of the traffic with size, what sets them apart and examples, and the length of a list with a promise; None without them.
         * ratio: OOD share at fit and here, diagnosis of g; None without a ratio.
         * reliability: is r honest: bins, error, p_value.
@@ -156,6 +167,10 @@ def summarise(
         if rows is not None and n_rows(rows) == 0:
             message = "{parameter} must hold at least one row, got none: leave the rows out instead."
             raise InvalidInputError(message, parameter=name)
+    if review is None and verdicts is not None:
+        raise InvalidInputError("verdicts must come with review, the queue that they are about: give it, too.")
+    if review is not None and X_unlabeled is None:
+        raise InvalidInputError("review must come with X_unlabeled, the log that it was drawn from: give it, too.")
     sample = read_sample(model, X, y, X_ood, X_unlabeled, pi=pi, level=level, class_mix=class_mix)
     classes = model.scorer_.classes.tolist()
     labels = [str(c) for c in (classes if class_names is None else class_names)]
@@ -202,6 +217,20 @@ def summarise(
         "distributions": ScoreDistributionDisplay.from_sample(sample).columns(),
         "rejections": sections.rejections_section(sample, y, labels),
         "examples": sections.examples_section(sample, y, labels, shown, outside, n_examples, max_columns),
+        "review": None
+        if review is None
+        else review_section(
+            model,
+            X_unlabeled,
+            review,
+            verdicts,
+            labels,
+            shown["unlabeled"],
+            lambda places: outside("unlabeled", places),
+            max_columns,
+            sample.level,
+            missing,
+        ),
         "strangers": strangers_section(
             model, X, X_unlabeled, labels, shown.get("unlabeled", {}), (n_examples, max_columns), sample.level
         )

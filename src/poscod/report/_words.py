@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from poscod.plot import RULE_NAMES
-from poscod.ratio import FINDINGS
+from poscod.ratio import finding_words
 from poscod.report._format import MISSING, count, fixed, interval, percent
+from poscod.report._review import assessment_rows, decision_words, review_words
 from poscod.report._strangers import strangers_words
 
 GROUP_NAMES = {"id": "known (ID)", "ood": "unknown (OOD)", "unlabeled": "unlabeled traffic"}
@@ -36,6 +37,9 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
         "mix_classes": mix_classes(summary["class_mix"]),
         "ratio_words": ratio_words(summary["ratio"]),
         "risk_words": risk_words(summary["reliability"], summary["level"]),
+        "review_words": review_words(review := summary["review"]),
+        "assessed": assessment_rows(review["assessment"]) if review and review["assessment"] else [],
+        "decision_words": decision_words,
         "strangers": summary.get("strangers"),  # summaries of earlier versions have none
         "strangers_words": strangers_words(summary.get("strangers")),
         "rule_names": RULE_NAMES,
@@ -149,7 +153,7 @@ def ratio_words(ratio: dict[str, Any] | None) -> list[str]:
         f"{percent(diagnosis['flips'])} of the traffic would change between “more likely OOD” and “more likely known” if the OOD share "
         "moved within its interval."
     )
-    found += [FINDINGS[name] for name in diagnosis["findings"]]
+    found += finding_words(diagnosis)
     return found if diagnosis["findings"] else [*found, "No check of g failed."]
 
 

@@ -5,7 +5,7 @@ Convention: a verdict is a class or `poscod.OOD`. Which inputs are looked at dep
 every one is known: so numbers hold whether or not the model is right.
 """
 
-from poscod.review._assess import Assessment, assess
+from poscod.review._assess import QUANTITIES, Assessment, assess
 from poscod.review._queue import Queue, queue
 from poscod.review._stranger_groups import StrangerGroup, stranger_groups
 from poscod.review._strangers import Strangers, discoveries, envelope, strangers, thinned

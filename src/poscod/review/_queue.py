@@ -22,13 +22,17 @@ from poscod._validation import Floats, check_count, check_number, check_vector, 
 from poscod.decision import Decisions
 from poscod.model import n_rows, take
 
-AUDIT = "random audit: drawn from all inputs, so that the numbers hold"
+AUDIT = "random audit"
 # A stratum needs some rows of its own, in the log and among those that are looked at: its variance is found from them.
 _ROWS_OF_STRATUM, _LOOKS_OF_STRATUM, _LEAST_LOOKS = 5, 6, 3
 # Spread that is granted to inputs of which the model is certain: it may be wrong.
 _LEAST_SPREAD = 0.05
 _MOST_GROUPS, _CLUSTERED = 8, 4000
-_NEAR, _CONFLICT, _STRANGERS, _REST = "near the threshold", "r and g disagree", "strangers", "the rest"
+_NEAR, _CONFLICT, _STRANGERS, _REST = "near the threshold", "r and g disagree", "likely OOD", "the rest"
+# Bands of one side, the ones with most doubt per input first; with few looks only the first names, and the last one, are used.
+_ANSWERED, _REJECTED = (_NEAR, "in some doubt", "in little doubt", _REST), (_STRANGERS, "in doubt", _REST)
+# Looks and shares depend on each other: after so many turns they stand still.
+_TURNS = 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,12 +169,13 @@ def queue(model: Any, X: Any, n: int, *, audit: float = 0.5, random_state: Any =
 
     Notes
     -----
-    With omega(x) the model's probability of OOD and r(x) its risk, an input is worth ``sqrt(q (1 - q))``: q = 1 - (1 - omega)(1 - r) where it was answered
-    (is the answer right?), q = omega where it was rejected (is it a stranger?). Answered and rejected inputs are split at the inputs
-    nearest to the threshold that carry half of that sum; inputs where r and g disagree (one in the highest tenth, the other in the lower half) and rejected
-    strangers are strata of their own. The n looks are shared by the size of a stratum times ``audit + (1 - audit)`` times its mean worth over that of the
-    log (Neyman's allocation, held back by the audit). Strangers are drawn at equal steps through groups of similar ones (k-means), so that every group of at
-    least 1 / probability inputs is looked at.
+    With omega(x) the model's probability of OOD and r(x) its risk, an input is in doubt by ``sqrt(q (1 - q))``: q = 1 - (1 - omega)(1 - r) where it was
+    answered (is the answer right?), q = omega where it was rejected (is it a stranger?). Answered inputs are split by their score into up to four bands that
+    carry the same sum of doubt, rejected ones by omega into up to three; answered inputs where r and g disagree (one in the highest tenth, the other in the lower
+    half) are a stratum of their own. Of the n looks, the share `audit` is given out by the size N_h of the strata, the rest in proportion to
+    ``N_h sqrt(sum_k V_hk / V_k)`` (Neyman's allocation): V_hk is the variance in stratum h of what an input adds to OOD share, TPR, FPR and error of the
+    answers, V_k that in the whole log, both by the model's own probabilities after one more verdict for and one against them. Likely OOD inputs
+    are drawn at equal steps through groups of similar ones (k-means), so that every group of at least 1 / probability inputs is looked at.
 
     Examples
     --------
@@ -191,11 +196,14 @@ def queue(model: Any, X: Any, n: int, *, audit: float = 0.5, random_state: Any =
     rng = check_random_state(random_state)
     n = min(n, total)
     decisions = model.decide(X)
-    worth = _worth(model, decisions)
+    omega, wrong = _chances(model, decisions)
     unfamiliar, unsure = _disagree(decisions)
-    stratum = _strata(decisions, worth, unfamiliar | unsure, n)
+    stratum = _strata(decisions, omega, wrong, (unfamiliar | unsure) & decisions.accept, n)
     names, codes, sizes = np.unique(stratum, return_inverse=True, return_counts=True)
-    looks = _share_out(sizes, np.asarray(np.bincount(codes, worth), dtype=np.float64), n, audit)
+    ood, bad, accept = (
+        np.bincount(codes, values) / sizes for values in (omega, (1.0 - omega) * wrong, decisions.accept)
+    )
+    looks = _share_out(sizes, _wish(sizes, ood, bad, accept, n, audit), n)
     even = np.round(audit * n * sizes / total).astype(int)
     found, why = [], []
     for code, name in enumerate(names.tolist()):
@@ -223,53 +231,49 @@ def queue(model: Any, X: Any, n: int, *, audit: float = 0.5, random_state: Any =
     )
 
 
-def _worth(model: Any, decisions: Decisions) -> Floats:
-    """Return how much a look at each input is worth, as far as the model knows."""
+def _chances(model: Any, decisions: Decisions) -> tuple[Floats, Floats]:
+    """Return the model's own probabilities that each input is OOD, and that the answer is wrong if it is known."""
     pi = float(np.clip(model.calibration_.ood_prior, 0.01, 0.99)) if model.scorer_.ratio is not None else 0.01
     omega = special.expit(decisions.log_ratio + special.logit(pi))
     largest = float(model.rule_.problem.loss_matrix(len(model.scorer_.classes)).max())
-    wrong = 1.0 - (1.0 - omega) * (1.0 - np.clip(decisions.risk / largest, 0.0, 1.0))
-    doubt = np.where(decisions.accept, wrong, omega)
-    return np.maximum(np.sqrt(doubt * (1.0 - doubt)), _LEAST_SPREAD)
+    return omega, np.clip(decisions.risk / largest, 0.0, 1.0)
 
 
-def _strata(decisions: Decisions, worth: Floats, conflict: NDArray[np.bool_], n: int) -> NDArray[Any]:
+def _strata(decisions: Decisions, omega: Floats, wrong: Floats, conflict: NDArray[np.bool_], n: int) -> NDArray[Any]:
     """Return the stratum of each input; as many as n looks can serve."""
-    total, accept = len(decisions), decisions.accept
-    most = n // _LOOKS_OF_STRATUM
+    accept, most = decisions.accept, n // _LOOKS_OF_STRATUM
     if most < 2:
-        return np.full(total, "all inputs", dtype=object)
-    side = np.where(accept, "answered", "rejected").astype(object)
-    part = np.full(total, _REST, dtype=object)
-    cuts = [
-        (_NEAR, _nearest_half(-decisions.score, worth, accept)),
-        (_NEAR, _nearest_half(decisions.score, worth, ~accept)),
-        (_STRANGERS, ~accept & (decisions.reason != "ambiguous")),
-        (_CONFLICT, conflict & ~accept),
-        (_CONFLICT, conflict & accept),
-    ]
-    strata = len(np.unique(side))
-    for name, mask in cuts:
-        free = mask & (part == _REST)
-        rest = (part == _REST) & (side == side[np.argmax(free)]) & ~free
-        if free.sum() < _ROWS_OF_STRATUM:
-            continue
-        if rest.sum() < _ROWS_OF_STRATUM:
-            part[free | rest] = name  # a few others do not make a stratum
-        elif strata < most:
-            part[free] = name
-            strata += 1
-    return side + ", " + part
+        return np.full(len(decisions), "all inputs", dtype=object)
+    doubt = np.where(accept, 1.0 - (1.0 - omega) * (1.0 - wrong), omega)
+    worth = np.maximum(np.sqrt(doubt * (1.0 - doubt)), _LEAST_SPREAD)
+    part = np.full(len(decisions), _REST, dtype=object)
+    apart = (
+        conflict if most > len(_ANSWERED) + len(_REJECTED) and conflict.sum() >= _ROWS_OF_STRATUM else conflict & False
+    )
+    part[apart] = _CONFLICT
+    for mask, key, names, bands in (
+        (accept & ~apart, decisions.score, _ANSWERED, (most + 1) // 2),
+        (~accept, omega, _REJECTED, most // 2),
+    ):
+        rows = np.flatnonzero(mask)
+        chosen = (*names[: min(bands, len(names)) - 1], names[-1])
+        _cut(part, rows[np.argsort(-key[rows], kind="stable")], worth, chosen)
+    return np.where(accept, "answered, ", "rejected, ").astype(object) + part
 
 
-def _nearest_half(distance: Floats, worth: Floats, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the inputs of one side nearest to the threshold that carry half of its worth, at most half of them."""
-    near, rows = np.zeros(len(distance), dtype=bool), np.flatnonzero(mask)
-    if len(rows):
-        order = rows[np.argsort(distance[rows], kind="stable")]
-        carried = np.cumsum(worth[order])
-        near[order[: min(int(np.searchsorted(carried, carried[-1] / 2.0)), len(order) // 2)]] = True
-    return near
+def _cut(part: NDArray[Any], order: NDArray[np.int64], worth: Floats, names: tuple[str, ...]) -> None:
+    """Name the bands of ordered inputs that carry equal parts of their worth; a band of a few inputs joins the next one."""
+    carried = np.cumsum(worth[order])
+    ends = (
+        np.searchsorted(carried, carried[-1:] * np.arange(1, len(names)) / len(names))
+        if len(order)
+        else np.zeros(0, int)
+    )
+    start = 0
+    for name, end in zip(names, [*ends.tolist(), len(order)], strict=False):
+        if end - start >= _ROWS_OF_STRATUM and (name == names[-1] or len(order) - end >= _ROWS_OF_STRATUM):
+            part[order[start:end]] = name
+            start = end
 
 
 def _disagree(decisions: Decisions) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -281,9 +285,34 @@ def _disagree(decisions: Decisions) -> tuple[NDArray[np.bool_], NDArray[np.bool_
     return (ratio > 0.9) & (risk <= 0.5), (risk > 0.9) & (ratio <= 0.5)
 
 
-def _share_out(sizes: NDArray[np.int64], worth: Floats, n: int, audit: float) -> NDArray[np.int64]:
+def _wish(sizes: NDArray[np.int64], ood: Floats, wrong: Floats, accept: Floats, n: int, audit: float) -> Floats:
+    """Return the looks of each stratum that make the intervals narrow, as far as the model knows, by its shares of OOD, wrong and answered inputs."""
+    weight = sizes / sizes.sum()
+    looks = n * weight
+    for _ in range(_TURNS):
+        # A share of which nothing was seen in n_h looks is not zero: one verdict more each way, as the intervals add one.
+        o = (looks * ood + 1.0) / (looks + 2.0)
+        w = np.minimum((looks * wrong + accept) / (looks + 2.0), 1.0 - o)
+        pi, answered = weight @ o, weight @ accept
+        fpr, tpr, error = (
+            weight @ (accept * o) / pi,
+            weight @ (accept * (1.0 - o)) / (1.0 - pi),
+            weight @ (accept * (o + w)),
+        )
+        spread = o * (1.0 - o)
+        ratios = [
+            (spread, pi * (1.0 - pi)),
+            (spread * np.where(accept > 0.5, 1.0 - tpr, tpr) ** 2, (1.0 - pi) * tpr * (1.0 - tpr)),
+            (spread * np.where(accept > 0.5, 1.0 - fpr, fpr) ** 2, pi * fpr * (1.0 - fpr)),
+            (accept * (o + w) * (1.0 - o - w), error * (1.0 - error / answered) if answered else 0.0),
+        ]
+        wish = weight * np.sqrt(sum((own / whole for own, whole in ratios if whole > 0.0), np.zeros(len(sizes))))
+        looks = n * (audit * weight + (1.0 - audit) * (wish / wish.sum() if wish.any() else weight))
+    return looks
+
+
+def _share_out(sizes: NDArray[np.int64], wish: Floats, n: int) -> NDArray[np.int64]:
     """Return how many inputs of each stratum are looked at: n together, some of each, never more than there are."""
-    wish = n * (audit * sizes / sizes.sum() + (1.0 - audit) * worth / worth.sum())
     least = np.minimum(sizes, min(_LEAST_LOOKS, n // len(sizes)))
     looks = np.clip(np.floor(wish).astype(np.int64), least, sizes)
     while (gap := n - looks.sum()) != 0:
@@ -321,4 +350,6 @@ def _why(
         return [f"r and g disagree: the classifier is {words[int(far)]}" for far in unfamiliar]
     if side == "rejected":
         return [f"rejected as {reason}" for reason in decisions.reason]
+    if part in _ANSWERED[:-1]:
+        return [f"answered, {part}"] * len(decisions)
     return [AUDIT] * len(decisions)

@@ -6,7 +6,7 @@
 """
 
 from poscod.selector._calibration import Calibration
-from poscod.selector._drift import NAMED, Drift
+from poscod.selector._drift import Drift
 from poscod.selector._guarantee import certified_tpr, fpr_bound, guaranteed_rank, guaranteed_threshold, rows_needed
 from poscod.selector._risk_control import RISK_CONTROL, risk_controlled_threshold, selective_risk_bound
 from poscod.selector._solve import TPR_OVER, Task, solve

@@ -50,7 +50,7 @@ class Calibration:
         Class mix of the labeled rows and of the traffic; logits are those of the traffic's mix, the one that is served. None stands for that of the
         labeled rows, in models of earlier versions.
     drift : Drift or None, default=None
-        What is known of inputs that have moved; None where nothing shows that any did.
+        What is known of inputs that have moved, or may have; None where nothing shows that any did.
     groups : ndarray of shape (m,) or None, default=None
         Group of each ID row; None where every row is one of its own.
     trained_on : bool, default=False

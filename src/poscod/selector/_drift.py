@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is known of inputs that have moved: a value that a calibration carries, so that everybody says the same of it.
+"""What is known of inputs that have moved, or may have: a value that a calibration carries, so that everybody says the same of it.
 
 Convention: columns in order of how far they moved; shifts in standard deviations of the labeled rows, spreads as a factor of theirs.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from scipy.stats import binom
 
-NAMED = 3
-"""Columns that a sentence names."""
+from poscod.ratio import moved_words
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Known inputs of the traffic differ from the labeled rows, as far as unlabeled rows can tell.
+    """Known inputs of the traffic differ from the labeled rows, or may do, as far as unlabeled rows can tell.
 
     Parameters
     ----------
+    said : {"drift", "undecided"}
+        Whether they seem to have moved, or cannot be told from strangers.
     columns : tuple of str
-        Columns or directions that moved most, first the one that moved farthest.
+        Columns or directions that differ most, first the one that differs most of all.
     shift : tuple of float
         How far the middle of each moved.
     spread : tuple of float
@@ -38,6 +38,7 @@ class Drift:
         Whether strangers are there, too: rows that stand out after what moved is taken out.
     """
 
+    said: str
     columns: tuple[str, ...]
     shift: tuple[float, ...]
     spread: tuple[float, ...]
@@ -63,7 +64,8 @@ class Drift:
     def moved(self) -> str:
         """The columns that moved most, in words."""
         return ", ".join(
-            f"{name} ({part})" for name, part in zip(self.columns, map(_moved, self.shift, self.spread), strict=True)
+            f"{name} ({part})"
+            for name, part in zip(self.columns, map(moved_words, self.shift, self.spread), strict=True)
         )
 
     def sentence(self) -> str:
@@ -74,17 +76,20 @@ class Drift:
         text : str
         """
         n, least = self.look
+        where = f" (most of all {self.moved})" if self.columns else ""
+        rest = (
+            f"{100 * self.rejections:.0f} % of the rejections rest on taking what differs for OOD; the OOD share is not certified. "
+            f"Look at {n} rejected rows to settle it: {least} or more strangers among them mean strangers, fewer mean drift, and labeled rows of today are needed."
+        )
+        if self.said == "undecided":
+            return f"The traffic differs in a way that unlabeled rows cannot tell: known inputs may have moved, or it holds OOD inputs near them{where}. {rest}"
         what = (
             "Most of the traffic is not like the labeled rows: its known inputs have moved, or it comes from elsewhere"
             if self.whole
             else "Known inputs of the traffic seem to have moved, as drift does"
         )
         beside = ", and there are strangers beside them" if self.strangers else ""
-        where = f" (most of all {self.moved})" if self.columns else ""
-        return (
-            f"{what}{beside}{where}. {100 * self.rejections:.0f} % of the rejections rest on taking what moved for OOD; the OOD share is not certified. "
-            f"Look at {n} rejected rows to settle it: {least} or more strangers among them mean strangers, fewer mean drift, and labeled rows of today are needed."
-        )
+        return f"{what}{beside}{where}. {rest}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values.
@@ -96,9 +101,3 @@ class Drift:
         """
         n, least = self.look
         return {**asdict(self), "look": n, "strangers_of_them": least, "sentence": self.sentence()}
-
-
-def _moved(shift: float, spread: float) -> str:
-    if abs(shift) >= abs(math.log(max(spread, 1e-12))):
-        return f"{shift:+.2g} sd"
-    return f"spread x {spread:.2g}"

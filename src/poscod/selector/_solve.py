@@ -100,7 +100,7 @@ def solve(
         calibration = calibration.independent()
     task = Task(calibration, calibration.known(problem.loss), None if delta is None else delta / rules, tpr_over)
     changed = calibration.mix is not None and calibration.mix.changed
-    moved = calibration.drift is not None
+    moved = None if calibration.drift is None else calibration.drift.said
     asked = problem.replace(delta=problem.delta / rules) if isinstance(problem, RiskBound) else problem
     try:
         line = SOLVERS[type(problem)](asked, task)

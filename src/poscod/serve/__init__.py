@@ -8,5 +8,6 @@ and counts, not features. Refusals are one sentence in JSON; infinite numbers in
 
 from poscod.serve._run import create_app, run
 from poscod.serve._settings import DEFAULT_LOG, Settings, read_tokens
+from poscod.serve._verdicts import read_verdicts
 
 __all__ = ["Settings", "create_app", "run"]

@@ -107,6 +107,7 @@ class _Handlers:
             Endpoint("GET", "/v1/model", self.model, "Model"),
             Endpoint("GET", "/v1/at", self.at, "Applied", (422, 503)),
             Endpoint("POST", "/v1/at", self.at_rows, "Applied", _BODY),
+            Endpoint("POST", "/v1/verdicts", self.verdicts, "Stored", (*_BODY, 409)),
             Endpoint("GET", "/v1/monitor", self.monitor, "Monitor"),
             Endpoint("POST", "/v1/reload", self.reload, "Reloaded", (409,)),
             Endpoint("GET", "/healthz", self.healthz, "Alive", open=True),
@@ -154,6 +155,16 @@ class _Handlers:
         answer = await self._service.compute(lambda: self._service.at(loaded, read()), self._until())
         return Response(answer, media_type=JSON_TYPE)
 
+    async def verdicts(self, request: Request) -> Response:
+        """Store what people say of decisions, by the ids these were asked under: a class, or ood. A verdict that comes again replaces the old one; nothing is refitted."""
+        body, _, _ = await self._body(request, JSON_TYPE)
+        service, loaded = self._service, self._service.holder.current
+
+        def store() -> bytes:
+            return service.verdicts(loaded, parse_json(body, loaded.model.schema_, self._settings.max_rows))
+
+        return Response(await service.compute(store, self._until()), media_type=JSON_TYPE)
+
     def _until(self) -> float:
         """Return when a request whose body has come must be answered, as the event loop counts time."""
         return asyncio.get_running_loop().time() + self._settings.request_seconds
@@ -175,7 +186,8 @@ class _Handlers:
 
     async def monitor(self, _: Request) -> Response:
         """Show the monitor's windows and findings."""
-        return _json(self._service.watch.document())
+        book = self._service.book
+        return _json({**self._service.watch.document(), "verdicts": None if book is None else book.counts})
 
     async def reload(self, _: Request) -> Response:
         """Read the model file again; the same happens by itself when the file changes, and on SIGHUP."""

@@ -19,6 +19,7 @@ from poscod.serve._parse import JSON_TYPE, LONGEST_ID, NPY_TYPE, forms_of, sizes
 from poscod.serve._say import PROBLEM_TYPE
 from poscod.serve._settings import Settings
 from poscod.serve._stream import ARROW_TYPE
+from poscod.serve._verdicts import KINDS
 
 Json = dict[str, Any]
 
@@ -77,7 +78,7 @@ _KNOWN = {
     "class_mix": {**_MIX, "description": "class mix of the labeled rows and of the known inputs that the model serves"},
     "drift": {
         "type": ["object", "null"],
-        "description": "inputs of the traffic at fit that seem to have moved, with a sentence; null where none do",
+        "description": "inputs of the traffic at fit that seem to have moved (said: drift) or cannot be told from OOD inputs (said: undecided), with a sentence; null where neither",
     },
 }
 _APPLIED = {
@@ -99,11 +100,16 @@ _DECISIONS = _object(
         "description": "the column of a rejected row that lies farthest outside of what labeled rows held",
     },
 )
+_SAID = {
+    **_object(dict.fromkeys(("accepted", "rejected"), _object(dict.fromkeys(KINDS, _COUNT)))),
+    "description": "all verdicts that are stored, by whether the answer stood, and by what they say of it",
+}
 ANSWERS: dict[str, Json] = {
     "Problem": _object({"error": _TEXT, "status": _COUNT, "title": _TEXT, "request_id": _TEXT}),
     "Decided": _object({"model": _TEXT, "n": _COUNT, "decisions": _DECISIONS}, ids=_array(_TEXT)),
     "Applied": _object({"model": _TEXT, **_APPLIED}, decisions=_DECISIONS),
     "Model": _object({**_CARD, **_KNOWN, **_APPLIED}),
+    "Stored": _object({"model": _TEXT, "stored": _COUNT, "counts": _SAID}),
     "Monitor": {"type": "object", "required": ["windows", "findings"]},
     "Reloaded": _object({"changed": _FLAG, "sha256": _TEXT}),
     "Alive": _object({"alive": _FLAG}),
@@ -169,8 +175,10 @@ def _bodies(schema: Schema, max_rows: int) -> dict[str, Json]:
         "activations": {name: [[1.0 / n] * n] for name, n in sizes.items()},
     }
     forms = {name: known[name] for name in forms_of(schema)}
-    example = {name: examples[name] for name in forms if name in examples}
-    ids = _array({"type": ["string", "integer"], "maxLength": LONGEST_ID}, 0, max_rows)
+    example = {name: examples[name] for name in forms if name in examples} | {"ids": ["a"]}
+    one_id: Json = {"type": ["string", "integer"], "maxLength": LONGEST_ID}
+    said: Json = {"type": ["string", "number"], "description": "a class, or ood"}
+    ids = _array(one_id, 0, max_rows)
     arrow = "not compressed, without dictionaries; a column per name or number of a row, or features and logits as lists; id names the rows"
     matrix = "a matrix of numbers; features and logits side by side"
     one_of = [_object({name: form}, ids=ids) for name, form in forms.items()]
@@ -179,6 +187,12 @@ def _bodies(schema: Schema, max_rows: int) -> dict[str, Json]:
             JSON_TYPE: {"schema": {"oneOf": one_of}, "example": example},
             ARROW_TYPE: {"schema": {**_BINARY, "description": arrow}},
             NPY_TYPE: {"schema": {**_BINARY, "description": matrix}},
+        },
+        "/v1/verdicts": {
+            JSON_TYPE: {
+                "schema": _object({"verdicts": _array(_object({"id": one_id, "verdict": said}), 1, max_rows)}),
+                "example": {"verdicts": [{"id": "a", "verdict": "ood"}]},
+            }
         },
         "/v1/at": {
             JSON_TYPE: {"schema": _object({}, **_COSTS, **forms, ids=ids), "example": {"alpha": 0.3, **example}}

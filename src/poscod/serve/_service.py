@@ -31,6 +31,7 @@ from poscod.serve._say import NAMES, Refusal, cells, dumps, dumps_with, plain, s
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
 from poscod.serve._stream import write_stream
+from poscod.serve._verdicts import UnknownIds, VerdictBook, parse_verdicts
 from poscod.serve._watch import Watch
 
 COSTS = {"alpha": "both", "tpr_min": "right"}
@@ -38,6 +39,8 @@ COSTS = {"alpha": "both", "tpr_min": "right"}
 _CACHED_RULES = 16
 # What each part gets for its end where the parts before it have used up the time.
 _LEAST_SECONDS = 0.5
+# How long verdicts wait for a decision that was made a moment ago and is not in the log yet.
+_LOG_SECONDS = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,12 @@ class Service:
         self.holder = ModelHolder(path, settings.trusted, settings.load_seconds, self._new_model)
         self.watch = Watch(self.holder.current, settings)
         self.log = None if settings.log is None else DecisionLog(open_sink(settings.log), settings.log_queue_rows)
-        self.metrics = Metrics([self._samples, self.watch.samples])
+        self.book = None if settings.log is None or "://" not in settings.log else VerdictBook(settings.log)
+        sources = [self._samples, self.watch.samples]
+        if self.book is not None:
+            self.book.begin()
+            sources.append(self.book.samples)
+        self.metrics = Metrics(sources)
         self.engine = Engine(settings.threads, settings.joint_rows, settings.max_in_flight)
 
     def close(self) -> None:
@@ -70,6 +78,8 @@ class Service:
         for part in (self.engine, self.log, self.watch):
             if part is not None:
                 part.close(max(_LEAST_SECONDS, end - time.monotonic()))
+        if self.book is not None:
+            self.book.close()
 
     async def compute(self, function: Callable[[], Any], until: float) -> Any:
         """Call a function in a compute thread."""
@@ -101,6 +111,33 @@ class Service:
             columns = _columns(model, _named(model, _decide(model, [batch])))
             return dumps_with({"model": loaded.sha256, **answer}, "decisions", cells(columns), slice(None))
         return dumps({"model": loaded.sha256, **answer})
+
+    def verdicts(self, loaded: LoadedModel, document: dict[str, Any]) -> bytes:
+        """Store what people said of decisions."""
+        if self.book is None or self.log is None:
+            raise Refusal(
+                409, "Verdicts are kept beside a decision log in a database: start the service with --log or --log URL."
+            )
+        model = loaded.model
+        said = parse_verdicts(document, model.schema_.labels(model.scorer_.classes), self.settings.max_rows)
+        end = time.monotonic() + _LOG_SECONDS
+        while True:
+            waiting = self.log.waiting
+            try:
+                self.book.store(said)
+                break
+            except UnknownIds as error:
+                if not waiting or time.monotonic() > end:
+                    unknown = error.args[0]
+                    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+                    sentence = f"The log holds no decision under the id '{unknown[0]}'{more}: nothing was stored."
+                    raise Refusal(422, sentence) from None
+            except Exception as error:  # a database may raise anything
+                say("verdicts-failing", error=type(error).__name__)
+                sentence = "The database of the log does not answer: nothing was stored, try again later."
+                raise Refusal(503, sentence, {"Retry-After": "5"}) from None
+            time.sleep(_LEAST_SECONDS / 5.0)
+        return dumps({"model": loaded.sha256, "stored": len(said), "counts": self.book.counts})
 
     def _decide(self, jobs: Sequence[Job]) -> Sequence[bytes]:
         """Answer questions of one layout in one call of the model."""

@@ -38,6 +38,39 @@ _OPTIONS: dict[str, dict[str, Any]] = {"String": {"length": 200}, "DateTime": {"
 TABLE = "poscod_decisions"
 
 
+def table_of(sql: Any, metadata: Any, name: str, columns: dict[str, tuple[str, str]], key: tuple[str, ...]) -> Any:
+    """Return a table of a database; it is asked for by the names of rows."""
+    made = [
+        sql.Column(
+            column,
+            getattr(sql, kind)(**_OPTIONS.get(kind, {})),
+            nullable=column == "id" and column not in key,
+            index=column == "id" and column not in key,
+            comment=text,
+        )
+        for column, (kind, text) in columns.items()
+    ]
+    return sql.Table(name, metadata, *made, sql.PrimaryKeyConstraint(*key))
+
+
+def connect(sql: Any, url: str) -> Any:
+    """Return the engine of a database that SQLAlchemy knows by its URL."""
+    try:
+        address = sql.engine.make_url(url)
+        waits = {"connect_timeout": 5} if address.get_backend_name() in ("postgresql", "mysql", "mariadb") else {}
+        return sql.create_engine(address, connect_args=waits, pool_pre_ping=True)
+    except Exception as error:
+        raise _refused(url, error) from None
+
+
+def _refused(url: str, error: Exception) -> InvalidInputError:
+    shown = "@" not in url or isinstance(error, ModuleNotFoundError)  # other texts may hold a password
+    text = str(error).split("\n")[0] if shown else type(error).__name__
+    return InvalidInputError(
+        f"log must be a folder or a database URL such as sqlite:///decisions.db, got one that SQLAlchemy refuses ({text})."
+    )
+
+
 class ParquetSink:
     """Parquet files in a folder, which is created where it does not exist; each file appears as a whole."""
 
@@ -67,27 +100,16 @@ class SqlSink:
 
     def __init__(self, url: str) -> None:
         self._sql = require("sqlalchemy", extra="serve", feature="Logging to a database")
-        columns = [
-            self._sql.Column(
-                name, getattr(self._sql, kind)(**_OPTIONS.get(kind, {})), nullable=name == "id", comment=text
-            )
-            for name, (kind, text) in COLUMNS.items()
-        ]
-        key = self._sql.PrimaryKeyConstraint("run", "number")
-        self._table, self._ready = self._sql.Table(TABLE, self._sql.MetaData(), *columns, key), False
+        self._table = table_of(self._sql, self._sql.MetaData(), TABLE, COLUMNS, ("run", "number"))
+        self._ready = False
+        self._engine = connect(self._sql, url)
         try:
-            address = self._sql.engine.make_url(url)
-            backend = address.get_backend_name()
-            waits = {"connect_timeout": 5} if backend in ("postgresql", "mysql", "mariadb") else {}
-            self._engine = self._sql.create_engine(address, connect_args=waits, pool_pre_ping=True)
-            if backend == "sqlite":  # a file that cannot be opened now is a mistake; a server may come back
+            if (
+                self._engine.dialect.name == "sqlite"
+            ):  # a file that cannot be opened now is a mistake; a server may come back
                 self._prepare()
         except Exception as error:
-            shown = "@" not in url or isinstance(error, ModuleNotFoundError)  # other texts may hold a password
-            text = str(error).split("\n")[0] if shown else type(error).__name__
-            raise InvalidInputError(
-                f"log must be a folder or a database URL such as sqlite:///decisions.db, got one that SQLAlchemy refuses ({text})."
-            ) from None
+            raise _refused(url, error) from None
 
     def _prepare(self) -> None:
         """Create the table if it is missing."""

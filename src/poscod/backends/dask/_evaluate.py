@@ -216,7 +216,14 @@ def read_chunks(
 
 
 def check_ratio_chunks(
-    model: POSCOD, X_id: Chunks, y: Any, X_unlabeled: Chunks, passes: Passes, *, level: float = 0.95
+    model: POSCOD,
+    X_id: Chunks,
+    y: Any,
+    X_unlabeled: Chunks,
+    passes: Passes,
+    *,
+    mix: ClassMix | None = None,
+    level: float = 0.95,
 ) -> Any:
     """Check a model's g on the same few fresh rows as in memory."""
     picked = [diagnosed(len(chunks)) for chunks in (X_id, X_unlabeled)]
@@ -224,7 +231,7 @@ def check_ratio_chunks(
         chunks.pick(chosen).bring(passes, "rows to check")
         for chunks, chosen in zip((X_id, X_unlabeled), picked, strict=True)
     )
-    return check_ratio(model, known, np.asarray(y)[picked[0]], traffic, level=level)
+    return check_ratio(model, known, np.asarray(y)[picked[0]], traffic, mix=mix, level=level)
 
 
 def _fresh_mix(

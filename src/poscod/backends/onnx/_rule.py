@@ -120,7 +120,7 @@ def _build(graph: Graph, model: POSCOD) -> dict[str, int]:
             () if guard is None else guard.ranges[-1:] * len(given) if len(guard.ranges) < len(given) else guard.ranges
         )
         near = [
-            between(graph, x, part.seen_low, part.seen_high) for x, part in zip(given, ranges, strict=False)
+            between(graph, x, part.read_low, part.read_high) for x, part in zip(given, ranges, strict=False)
         ] or given
         logits = near[-1]
         if not scorer.network:
