@@ -96,10 +96,10 @@ def fits(runs: int) -> list[list[Any]]:
             share = POSCOD(random_state=seed, calibration=0.5).fit(X, y, X_unlabeled=own[0])
             held = POSCOD(random_state=seed, threshold="guaranteed").fit(X, y, X_unlabeled=own[0])
             ways = {
-                "held-out share, new log (exact)": (share, new, None),
-                "guaranteed threshold, new log (exact)": (held, new, None),
-                "--id rows, new log (exact)": (crossed, new, fresh),
-                "--id rows, log of the fit (exact)": (crossed, own, fresh),
+                "held-out share, new log": (share, new, None),
+                "guaranteed threshold, new log": (held, new, None),
+                "--id rows, new log": (crossed, new, fresh),
+                "--id rows, log of the fit": (crossed, own, fresh),
                 "cross-fitted, new log": (crossed, new, None),
                 "cross-fitted, log of the fit": (crossed, own, None),
             }
