@@ -86,6 +86,15 @@ def test_columns_have_names_and_layers_have_none(case):
     assert all(group.apart == () and group.answer in (0, 1) and len(group.nearest) == 3 for group in found)
 
 
+def test_a_column_that_known_inputs_share_is_named_with_a_finite_shift(case):
+    """Known inputs have 0 in the last column, one kind of stranger has 1: that sets it apart, by no astronomical number."""
+    flag = (case.own_ood & (case.own[:, 1] > 0)).astype(float)
+    X, log = np.column_stack([case.X, np.zeros(len(case.X))]), np.column_stack([case.own, flag])
+    found = stranger_groups(POSCOD(random_state=0).fit(X, case.y, X_unlabeled=log), log)
+    shifts = [dict(group.apart).get("column 3", 0.0) for group in found]
+    assert 5.0 < max(shifts) < 50.0
+
+
 def test_refusals(case, crossed):
     with pytest.raises(InvalidInputError, match=r"times must have as many rows as X \(300\), got 2"):
         stranger_groups(crossed, case.new, times=[1, 2])

@@ -190,7 +190,9 @@ def test_refusals_and_warnings(case, crossed):
     model.calibration_ = replace(crossed.calibration_, trained_on=True)
     with pytest.raises(InvalidInputError, match=r"trained on.*X_id"):
         strangers(model, case.new)
-    model.calibration_ = replace(crossed.calibration_, drift=Drift(("a",), (1.0,), (1.0,), 0.5, 0.5, False, True))
+    model.calibration_ = replace(
+        crossed.calibration_, drift=Drift("drift", ("a",), (1.0,), (1.0,), 0.5, 0.5, False, True)
+    )
     with pytest.warns(InputsDriftedWarning, match="X_id"):
         strangers(model, case.new)
     strangers(model, case.new, X_id=case.fresh)  # rows of today settle it

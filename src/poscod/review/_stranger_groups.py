@@ -32,6 +32,8 @@ _REFERENCES, _MARGIN, _FARTHEST = 3, 0.03, 5.0
 _DRAWS = 4000
 # Columns whose middle moved less than so many standard deviations set nothing apart, and columns that are named.
 _APART, _NAMED = 0.5, 3
+# And the least standard deviation that is taken for that of known inputs, as a part of that of the log.
+_LEAST_SPREAD = 0.1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -261,8 +263,8 @@ def _apart(columns: Floats, own: NDArray[np.int64], known: Floats, names: list[s
     """Return the columns whose middle moved farthest, in standard deviations of likely known rows."""
     middle = np.average(columns, axis=0, weights=known)
     spread = np.sqrt(np.average((columns - middle) ** 2, axis=0, weights=known))
-    # What known inputs all share has no standard deviation: that of the log stands in.
-    spread = np.where(spread > 1e-9 * (1.0 + np.abs(middle)), spread, columns.std(axis=0))
+    # What nearly all known inputs share has hardly a standard deviation: a part of that of the log stands in.
+    spread = np.maximum(spread, _LEAST_SPREAD * columns.std(axis=0))
     shift = (columns[own].mean(axis=0) - middle) / np.where(spread > 0.0, spread, np.inf)
     order = np.argsort(-np.abs(shift), kind="stable")[:_NAMED]
     return tuple((names[j], float(shift[j])) for j in order.tolist() if abs(shift[j]) >= _APART)

@@ -172,7 +172,7 @@ def strangers(model: Any, X: Any, level: float = 0.1, *, X_id: Any = None, rando
 
     * a model with held-out rows, a new log: they are.
     * a cross-fitted model: every c_i comes from a ratio that has not seen the row. So do the t_j of the fit's own traffic, of which the model keeps them; new
-      rows are scored by the ratio of all rows. FDR was at most the level in simulations, and ``exact`` is False.
+      rows are scored by the ratio of all rows. FDR was close to the level or below it in simulations, and ``exact`` is False.
     * a model with held-out rows, and the fit's own traffic: they are not, and X_id is needed.
     * X_id and a new log: they are. X_id and the fit's own traffic: half of X_id is left to learn a new ratio against the log and the other half together (AdaDetect), so
       that it treats both alike; the other half are the c_i.
@@ -283,9 +283,10 @@ def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Flo
     if calibration.drift is not None:
         warn_caller(
             InputsDriftedWarning(
-                "Known inputs had moved when the model was fitted, or it could not be told, and those that moved look like OOD: the list may hold more of them than its level says. To rule that "
-                "out, " + _GIVE + ".",
+                "Known inputs had moved when the model was fitted, or could not be told from strangers, and those that moved look like OOD: the list may hold more of them than its "
+                "level says. To rule that out, " + _GIVE + ".",
                 parameter="X_id",
+                said=calibration.drift.said,
             )
         )
     rows = calibration.independent()
