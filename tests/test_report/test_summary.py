@@ -17,11 +17,11 @@ import pytest
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.problem import BoundedProblem, CostProblem, ScodProblem
-from poscod.ratio import _diagnose
+from poscod.ratio import FINDINGS, _diagnose
 from poscod.report import render, summarise
 from poscod.report._charts import mix_chart
 from poscod.report._explorer import SCALES, TARGETS, floors, rank_of
-from poscod.report._words import FINDINGS, mix_classes
+from poscod.report._words import mix_classes
 from poscod.review import queue
 from poscod.risk import reliability
 from poscod.selector import guaranteed_threshold, tpr_threshold
