@@ -17,6 +17,7 @@ NAMES = [
     "inlying",
     "class_mix",
     "kinds",
+    "verdicts",
     "decide_speed",
     "serve_load",
     "predict_memory",

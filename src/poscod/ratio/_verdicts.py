@@ -10,7 +10,7 @@ verdicts that they have not seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,7 +115,7 @@ class ReviewedRatio:
     """
 
     base: Any
-    correction: Correction
+    correction: Correction = field(repr=False)
     ood_prior_: float
     moved_: bool
 
