@@ -38,9 +38,10 @@ SHARES, VERDICTS, DRIFT_VERDICTS = (0.02, 0.05, 0.1), (0, 50, 100, 200, 400), 12
 
 
 def choose(model: POSCOD, log: Any, n: int, seed: int, how: str) -> Any:
-    """Return rows of a log to look at: those of the queue, or four fifths of them the ones rejected first, and the rest at random."""
-    if how == "queue":
-        return queue(model, log, n, random_state=seed).index
+    """Return rows of a log to look at: those of the queue for either aim, or four fifths of them the ones rejected first, and the rest at random."""
+    if how != "rejected":
+        aim = {"aim": "refit", "audit": 0.2} if how == "refit" else {}
+        return queue(model, log, n, random_state=seed, **aim).index
     order, top = np.argsort(-model.rejection_score(log), kind="stable"), n * 4 // 5
     return np.r_[order[:top], np.random.default_rng(seed).permutation(order[top:])[: n - top]]
 
@@ -124,7 +125,9 @@ def main(quick: bool | None = None) -> None:
     parser.add_argument("--sets", nargs="*", choices=(*DEVELOPMENT, *REPORT), default=list(REPORT))
     parser.add_argument("--pi", nargs="+", type=float, default=list(SHARES))
     parser.add_argument("--verdicts", nargs="+", type=int, default=list(VERDICTS))
-    parser.add_argument("--choose", nargs="+", choices=("queue", "rejected"), default=["queue", "rejected"])
+    parser.add_argument(
+        "--choose", nargs="+", choices=("queue", "refit", "rejected"), default=["queue", "refit", "rejected"]
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--drift", type=int, default=1, help="draws of the second table")
     parser.add_argument("--first", type=int, default=0, help="number of the first draw of the second table")

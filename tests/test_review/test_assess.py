@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -149,6 +151,24 @@ def test_looks_go_where_intervals_gain(model):
     share, tpr = np.mean(widths["queue"], axis=0) / np.mean(widths["plain"], axis=0)
     assert share < 0.85
     assert tpr < 0.75
+
+
+def test_looks_for_a_refit_find_ood_inputs_and_keep_their_chances(model):
+    X, truth = log_of(0.05, 0.0)
+    is_ood = np.array([value is OOD for value in truth])
+    found = {aim: [] for aim in ("numbers", "refit")}
+    share = []
+    for aim, seed in itertools.product(found, range(6)):
+        chosen = queue(model, X, 100, aim=aim, audit=0.2, random_state=seed)
+        assert len(chosen) == 100
+        assert chosen.n_rows == len(X)
+        assert chosen.probability.min() > 0.2 * 100 / len(X) * 0.8
+        found[aim].append(is_ood[chosen.index].sum())
+        share.append((is_ood[chosen.index] / chosen.probability).sum() / len(X))
+    assert np.mean(found["refit"]) > 2.0 * np.mean(found["numbers"])
+    assert np.mean(share) == pytest.approx(is_ood.mean(), abs=0.01)
+    with pytest.raises(InvalidInputError, match="aim must be one of"):
+        queue(model, X, 10, aim="all")
 
 
 def test_doubt_and_audit_share_out_the_looks():

@@ -51,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--row-id", metavar="COLUMN", help="name of each row (default: as in `poscod fit`)")
     parser.add_argument(
+        "--aim",
+        default="numbers",
+        help="what verdicts are for: numbers (narrow intervals of `poscod evaluate --reviewed`, default), or refit (OOD rows, from which the next fit learns most)",
+    )
+    parser.add_argument(
         "--audit",
         type=float,
         default=0.5,
@@ -90,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
         return
     rows = read_rows(schema, table)
     with console.working("choosing"):
-        chosen = queue(model, rows, args.number, audit=args.audit, random_state=args.seed)
+        chosen = queue(model, rows, args.number, aim=args.aim, audit=args.audit, random_state=args.seed)
     lost = write_queue(args.output, chosen, table, schema, args.row_id or schema.id, Path(args.model).name)
     strata = Counter(chosen.stratum.tolist())
     notes = [f"column '{name}' holds lists, which CSV cannot: it was left out." for name in lost]

@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
 from poscod._optional import require
-from poscod._validation import Floats, check_count, check_number, check_vector, refusal
+from poscod._validation import Floats, check_choice, check_count, check_number, check_vector, refusal
 from poscod.decision import Decisions
 from poscod.model import n_rows, take
 
@@ -145,7 +145,7 @@ class Queue:
         return pandas.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
 
 
-def queue(model: Any, X: Any, n: int, *, audit: float = 0.5, random_state: Any = 0) -> Queue:
+def queue(model: Any, X: Any, n: int, *, aim: str = "numbers", audit: float = 0.5, random_state: Any = 0) -> Queue:
     """Choose inputs for a person to look at: a random audit, and inputs that pay.
 
     Parameters
@@ -156,6 +156,9 @@ def queue(model: Any, X: Any, n: int, *, audit: float = 0.5, random_state: Any =
         The log. Rows that the model was fitted on may be among them.
     n : int
         Number of inputs to look at; all of a shorter log.
+    aim : {"numbers", "refit"}, default="numbers"
+        What verdicts are for. "numbers": narrow intervals of `assess`. "refit": OOD inputs for the next fit, which learns most from them; intervals hold as
+        well, and are wider.
     audit : float in (0, 1], default=0.5
         Share of the work that is spread evenly over the log; the rest goes where the model says that a look pays. No input has a smaller chance than
         about audit times that of plain random review.
@@ -174,8 +177,8 @@ def queue(model: Any, X: Any, n: int, *, audit: float = 0.5, random_state: Any =
     carry the same sum of doubt, rejected ones by omega into up to three; answered inputs where r and g disagree (one in the highest tenth, the other in the lower
     half) are a stratum of their own. Of the n looks, the share `audit` is given out by the size N_h of the strata, the rest in proportion to
     ``N_h sqrt(sum_k V_hk / V_k)`` (Neyman's allocation): V_hk is the variance in stratum h of what an input adds to OOD share, TPR, FPR and error of the
-    answers, V_k that in the whole log, both by the model's own probabilities after one more verdict for and one against them. Likely OOD inputs
-    are drawn at equal steps through groups of similar ones (k-means), so that every group of at least 1 / probability inputs is looked at.
+    answers, V_k that in the whole log, both by the model's own probabilities after one more verdict for and one against them. With the aim "refit" it is in
+    proportion to the OOD inputs that a stratum is expected to hold. Likely OOD inputs are drawn at equal steps through groups of similar ones (k-means), so that every group of at least 1 / probability inputs is looked at.
 
     Examples
     --------
@@ -191,6 +194,7 @@ def queue(model: Any, X: Any, n: int, *, audit: float = 0.5, random_state: Any =
     """
     n, total = check_count(n, "n"), n_rows(X)
     audit = check_number(audit, "audit", 0.0, 1.0, closed="right")
+    wishes = check_choice(aim, "aim", AIMS)
     if total == 0:
         raise refusal("X", "must hold at least one row, got none.")
     rng = check_random_state(random_state)
@@ -203,7 +207,7 @@ def queue(model: Any, X: Any, n: int, *, audit: float = 0.5, random_state: Any =
     ood, bad, accept = (
         np.bincount(codes, values) / sizes for values in (omega, (1.0 - omega) * wrong, decisions.accept)
     )
-    looks = _share_out(sizes, _wish(sizes, ood, bad, accept, n, audit), n)
+    looks = _share_out(sizes, wishes(sizes, ood, bad, accept, n, audit), n)
     even = np.round(audit * n * sizes / total).astype(int)
     found, why = [], []
     for code, name in enumerate(names.tolist()):
@@ -309,6 +313,15 @@ def _wish(sizes: NDArray[np.int64], ood: Floats, wrong: Floats, accept: Floats, 
         wish = weight * np.sqrt(sum((own / whole for own, whole in ratios if whole > 0.0), np.zeros(len(sizes))))
         looks = n * (audit * weight + (1.0 - audit) * (wish / wish.sum() if wish.any() else weight))
     return looks
+
+
+def _expected(sizes: NDArray[np.int64], ood: Floats, wrong: Floats, accept: Floats, n: int, audit: float) -> Floats:
+    """Return looks of each stratum in proportion to the OOD inputs that it should hold."""
+    return np.asarray(n * (audit * sizes / sizes.sum() + (1.0 - audit) * sizes * ood / (sizes @ ood)))
+
+
+AIMS = {"numbers": _wish, "refit": _expected}
+"""What verdicts are for, and how looks are shared out among strata for it."""
 
 
 def _share_out(sizes: NDArray[np.int64], wish: Floats, n: int) -> NDArray[np.int64]:
