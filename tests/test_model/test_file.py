@@ -928,6 +928,8 @@ def test_metadata_requests_survive(tmp_path):
             "groups_unlabeled": None,
             "sample_weight": None,
             "X_unlabeled": "traffic",
+            "X_reviewed": None,
+            "y_reviewed": None,
         }
         assert clone(back).get_metadata_routing().fit.requests == back.get_metadata_routing().fit.requests
     assert load(tmp_path / "m.poscod").get_params()["ratio"].get_params() == WOODS().get_params()
