@@ -17,7 +17,7 @@ from sklearn.datasets import load_wine
 from sklearn.ensemble import GradientBoostingClassifier
 
 from poscod import POSCOD
-from poscod.model import ClassMixWarning
+from poscod.model import ClassMixWarning, InputsDriftedWarning
 
 TPR_MIN = 0.9
 
@@ -34,7 +34,8 @@ def main(folder: Path) -> None:
         traffic = np.vstack([traffic_id, others[:20]])  # nobody says which wine is which
         model = POSCOD(GradientBoostingClassifier(random_state=0), tpr_min=TPR_MIN, calibration=5, random_state=0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ClassMixWarning)
+            warnings.simplefilter("ignore", ClassMixWarning)  # what they say is printed below
+            warnings.simplefilter("ignore", InputsDriftedWarning)
             model.fit(labeled, y_labeled, X_unlabeled=traffic)
         ours = model.evaluate(fresh, y_fresh, others[20:])
         alone = model.at(alpha=0.0).evaluate(fresh, y_fresh, others[20:])
@@ -42,6 +43,10 @@ def main(folder: Path) -> None:
         print(
             f"cultivar {stranger} unknown: {len(labeled)} labeled wines, share of strangers in the log estimated at {model.ood_prior_:.0%} (really 40%)"
         )
+        if (
+            model.calibration_.drift is not None
+        ):  # so few wines cannot tell a new cultivar from known ones that changed: somebody has to taste some
+            print(f"  {model.calibration_.drift.sentence()}")
         if model.calibration_.mix.changed:
             first, own, found = model.classes_[0], model.class_prior_[0], model.traffic_class_prior_[0]
             print(

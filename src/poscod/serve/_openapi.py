@@ -82,7 +82,7 @@ _KNOWN = {
     },
 }
 _APPLIED = {
-    "rule": _object({**_RULE, "rows": _COUNT, "sentence": _TEXT}),
+    "rule": _object({**_RULE, "rows": _COUNT, "verdicts": _COUNT, "sentence": _TEXT}),
     "calibration": _object({**_RATES, "traffic_accepted": _SHARE}),
 }
 _DECISIONS = _object(
