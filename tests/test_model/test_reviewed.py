@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.optimize import check_grad
 from scipy.special import expit, logit
 from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from poscod import OOD, POSCOD, Activations
@@ -126,6 +127,23 @@ def test_every_ratio_is_corrected(ratio):
     model = fit(ratio=ratio)
     g = model.log_ratio(LOG)
     assert g[-45:].mean() > g[:-45].mean() + 2.0
+
+
+def test_a_ratio_that_says_never_is_corrected_too():
+    """Log g of minus hundreds is read as -50 by the likelihood, and so it must be by what it corrects: strangers are strange afterwards."""
+    model = fit(ratio=FixedLinear(np.zeros(6), -500.0))
+    g = model.log_ratio(LOG)
+    assert g[-45:].mean() > 0.0 > g[:-45].mean()
+    assert model.calibration_.log_ratio.mean() < 0.0 < model.calibration_.traffic_log_ratio.max()
+
+
+@pytest.mark.parametrize("calibration", ["auto", 0.5])
+def test_a_gap_in_a_reviewed_row_does_not_take_the_features_from_the_ratio(calibration):
+    rows = LOG[ROWS].copy()
+    rows[3, 2] = np.nan
+    model = POSCOD(HistGradientBoostingClassifier(max_iter=3), calibration=calibration, **TEMPLATE)
+    with pytest.raises(InvalidInputError, match="X_reviewed must hold finite numbers like X, got gaps"):
+        model.fit(X, Y, X_unlabeled=LOG, X_reviewed=rows, y_reviewed=VERDICTS)
 
 
 @pytest.mark.parametrize("options", [{"calibration": 0.5}, {"threshold": "guaranteed", "delta": 0.2}])
