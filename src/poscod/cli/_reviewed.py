@@ -22,6 +22,7 @@ from poscod._validation import listed
 from poscod.cli._arrow import GAPS
 from poscod.cli._columns import Block, Table, arrow
 from poscod.cli._console import json_text
+from poscod.cli._inputs import rows_of
 from poscod.cli._tables import FORMATS, TableWriter, open_table
 from poscod.exceptions import InvalidInputError
 from poscod.model import Schema
@@ -163,6 +164,27 @@ def read_reviewed(path: str, model: Any, schema: Schema, log: Table) -> Reviewed
     queue = replace(queue, answer=model.scorer_.classes[answers])
     verdicts = [None if code == NOT_REVIEWED else OOD if code == STRANGER else classes[code] for code in codes.tolist()]
     return Reviewed(queue, verdicts)
+
+
+def reviewed_rows(path: str, column: str, schema: Schema, y: NDArray[Any]) -> tuple[Any, list[Any]]:
+    """Return rows with a verdict each, of a table or of tasks, as `poscod.POSCOD.fit` takes them; classes are those of y, by number where they have names beside."""
+    numbered = bool(schema.logits and schema.classes)
+    names = np.array(schema.classes) if numbered else np.unique(y)
+    if Path(path).suffix.lower() == TASKS:
+        column = VERDICT
+        _, said, block = _read_tasks(Path(path))
+        schema.check(block, path)
+    else:
+        table = open_table(path, whole=True)
+        table.need([column])
+        schema.check(table.columns, path)
+        block = table.read([column, *(name for name in schema.names if name != column)])
+        said = said_of(block, column, names)
+    codes, classes = class_codes(said, names, column, path).tolist(), names.tolist()
+    if set(codes) == {NOT_REVIEWED}:
+        raise InvalidInputError(f"column '{column}' of {path} holds no verdict: let people fill in some rows first.")
+    special = {STRANGER: OOD, NOT_REVIEWED: None}
+    return rows_of(schema, block), [special[c] if c in special else c if numbered else classes[c] for c in codes]
 
 
 def class_codes(values: list[Any], names: NDArray[Any], column: str, path: Any, start: int = 0) -> NDArray[np.int64]:
