@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -229,6 +230,25 @@ def test_the_report_shows_what_to_look_at(shell, drawn, model_file, tables, tmp_
     assert [row["verdict"] for row in found["queue"]] == [
         verdict_of(*rows_of("log")[row["row"]]) for row in found["queue"]
     ]
+
+
+def test_the_loop_closes(shell, drawn, tables, tmp_path):
+    """A model that was fitted with verdicts has a page on the same log, which says that these verdicts flatter it; contents are in the order of the page."""
+    log, model, page = f"{tables}/log.csv", tmp_path / "again.poscod", tmp_path / "r.html"
+    columns = ("--target", "animal", "--row-id", "row", "--features", "größe", "--features", "width")
+    given = ("--reviewed", drawn[1], "--calibration", 0.5, "-o", model)
+    assert shell("fit", f"{tables}/labeled.csv", log, *columns, *given).code == 0
+    words = ["--id", f"{tables}/test.csv", "--unlabeled", log, "--reviewed", drawn[1]]
+    flatters = "The model was fitted with 60 verdicts: where they are these, the numbers are too good"
+    assert flatters in shell("evaluate", model, "--unlabeled", log, "--reviewed", drawn[1]).out
+    run = shell("report", model, *words, "-o", page, "--no-explorer-data")
+    assert run.code == 0, run.err
+    text = page.read_text(encoding="utf-8")
+    assert flatters in text
+    assert "CorrectedSigmoid, corrected by verdicts" in text
+    names = re.findall(r'<a href="#(\w+)">', text[text.index("<nav") : text.index("</nav>")])
+    assert {"strangers", "review"} < set(names)
+    assert sorted(names, key=lambda name: text.index(f'id="{name}"')) == names
 
 
 def test_verdicts_of_the_service_become_a_table(shell, model_file, tables, tmp_path):
