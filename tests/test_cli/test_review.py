@@ -269,3 +269,14 @@ def test_verdicts_of_the_service_become_a_table(shell, model_file, tables, tmp_p
     rows = read_csv(tmp_path / "reviewed.csv")
     assert [(row["verdict"], row["row"]) for row in rows] == [("ood", "log-3"), ("cat", "log-7")]
     assert float(rows[0]["width"]) == pytest.approx(rows_of("log")[3, 1])
+    # Of two rows with one name nobody knows which one was looked at.
+    lines = (tables / "log.csv").read_text(encoding="utf-8").splitlines()
+    twice = tmp_path / "twice.csv"
+    twice.write_text("\n".join([*lines, lines[1 + 3]]) + "\n", encoding="utf-8")
+    run = shell("review", model_file, twice, "--from-log", url, "-o", tmp_path / "once.csv")
+    assert "1 verdicts were left out, because several rows have their name, such as 'log-3'" in run.out
+    assert [row["row"] for row in read_csv(tmp_path / "once.csv")] == ["log-7"]
+    VerdictBook(empty := f"sqlite:///{tmp_path}/e.db")._prepare()
+    run = shell("review", model_file, twice, "--from-log", empty, "-o", tmp_path / "none.csv")
+    assert run.code == 2
+    assert "the database holds no verdicts yet" in run.err

@@ -8,6 +8,7 @@ column ``index`` counts rows of the log from 0, as `poscod.review.Queue` does. A
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -101,10 +102,26 @@ def write_queue(
     return lost
 
 
-def write_reviewed(path: str, said: Mapping[str, str], table: Table, row_id: str) -> tuple[list[str], list[str]]:
-    """Write the rows of a table that have a verdict; return their names, and the columns that the file cannot hold."""
+class Written(NamedTuple):
+    """Names of rows with a verdict that were written, names that several rows have, and columns that the file cannot hold."""
+
+    found: list[str]
+    twice: list[str]
+    lost: list[str]
+
+
+def write_reviewed(path: str, said: Mapping[str, str], table: Table, row_id: str) -> Written:
+    """Write the rows of a table that have a verdict; where several rows have its name, nobody knows which of them it is about."""
     names = [_name(value) for value in table.read([row_id]).table[row_id].to_pylist()]
-    places = [i for i, name in enumerate(names) if name in said]
+    times = Counter(names)
+    places = [i for i, name in enumerate(names) if name in said and times[name] == 1]
+    twice = [name for name in said if times[name] > 1]
+    if not said:
+        raise InvalidInputError("the database holds no verdicts yet: send some to /v1/verdicts of the service first.")
+    if twice and not places:
+        raise InvalidInputError(
+            f"column '{row_id}' of {table.path} has the name '{twice[0]}' in {times[twice[0]]:,} rows, and a verdict is about one of them: give a table that names each row once."
+        )
     if not places:
         raise InvalidInputError(
             f"column '{row_id}' of {table.path} holds none of the names of the {len(said):,} verdicts: rows must have the ids that the service was asked with."
@@ -116,7 +133,7 @@ def write_reviewed(path: str, said: Mapping[str, str], table: Table, row_id: str
     found = [str(names[i]) for i in places]
     with TableWriter(path) as writer:
         writer.write({VERDICT: np.array([said[name] for name in found]), **{name: block[name] for name in kept}})
-    return found, lost
+    return Written(found, twice, lost)
 
 
 def _name(value: Any) -> str | None:
