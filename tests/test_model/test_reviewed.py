@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from poscod import OOD, POSCOD, Activations
 from poscod.backends.onnx import export_rule
 from poscod.exceptions import InvalidInputError
-from poscod.model import InputsDriftedWarning
+from poscod.model import InputsDriftedError, InputsDriftedWarning
 from poscod.model._reviewed import Reviewed
 from poscod.ratio import CorrectedSigmoid, EMRatio, FixedLinear, Side
 from poscod.ratio import _verdicts as verdicts
@@ -190,6 +190,18 @@ def test_verdicts_settle_drift():
     assert model.decide(log[-60:]).accept.mean() < 0.1
     assert abs(model.ood_prior_ - 0.05) < 0.03
     assert model.ratio_.ood_prior_lower_bound(0.95) == 0.0
+
+
+def test_one_verdict_does_not_settle_drift():
+    """Drift asks for some rejected rows; with fewer, what was decided about drift stands, and strangers are not let in."""
+    X, y, log, said = world(500, 50, seed=5, shift=np.r_[0.8, -0.8, 0.0, 0.0, 0.0, 0.0])
+    one = {"X_reviewed": log[:1], "y_reviewed": said[:1]}
+    with pytest.raises(InputsDriftedError, match="rejected rows to settle it"):
+        POSCOD(LogisticRegression(), on_drift="raise", **TEMPLATE).fit(X, y, X_unlabeled=log, **one)
+    with pytest.warns(InputsDriftedWarning, match="Look at"):
+        model = POSCOD(LogisticRegression(), **TEMPLATE).fit(X, y, X_unlabeled=log, **one)
+    assert not model.calibration_.settled
+    assert model.decide(log[-50:]).accept.mean() < 0.5
 
 
 def test_class_verdicts_calibrate_r_where_the_mix_is_the_same():

@@ -112,9 +112,15 @@ def learn_from(
     given = getattr(ratio, "ood_prior", None)
     doubt = DOUBT if drift is None else EVEN if drift.said == "undecided" else None
     how: dict[str, Any] = {"doubt": doubt, "places": reviewed.places, "given": given}
-    found = learn(known, traffic, Side(rows, log_ratio), reviewed.is_ood, pi, **how)
     chance = p_ood(log_ratio, pi)
     likely = chance > 0.5
+    if drift is not None and doubt is None:
+        strange = float(chance[likely].mean()) if likely.any() else 0.0
+        if likely.sum() < replace(drift, strange=strange).look[0]:
+            return Learned(
+                ratio, drift, False
+            )  # fewer than the drift asks for settle nothing, and one of them must not move pi to 0
+    found = learn(known, traffic, Side(rows, log_ratio), reviewed.is_ood, pi, **how)
     if found.moved:
         drift = Drift("drift", (), (), (), 0.0, 0.0, False, False) if drift is None else drift
         drift = replace(drift, said="drift", verdicts=len(reviewed.codes))
