@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -231,6 +232,25 @@ def test_the_report_shows_what_to_look_at(shell, drawn, model_file, tables, tmp_
     ]
 
 
+def test_the_loop_closes(shell, drawn, tables, tmp_path):
+    """A model that was fitted with verdicts has a page on the same log, which says that these verdicts flatter it; contents are in the order of the page."""
+    log, model, page = f"{tables}/log.csv", tmp_path / "again.poscod", tmp_path / "r.html"
+    columns = ("--target", "animal", "--row-id", "row", "--features", "größe", "--features", "width")
+    given = ("--reviewed", drawn[1], "--calibration", 0.5, "-o", model)
+    assert shell("fit", f"{tables}/labeled.csv", log, *columns, *given).code == 0
+    words = ["--id", f"{tables}/test.csv", "--unlabeled", log, "--reviewed", drawn[1]]
+    flatters = "The model was fitted with 60 verdicts: where they are these, the numbers are too good"
+    assert flatters in shell("evaluate", model, "--unlabeled", log, "--reviewed", drawn[1]).out
+    run = shell("report", model, *words, "-o", page, "--no-explorer-data")
+    assert run.code == 0, run.err
+    text = page.read_text(encoding="utf-8")
+    assert flatters in text
+    assert "CorrectedSigmoid, corrected by verdicts" in text
+    names = re.findall(r'<a href="#(\w+)">', text[text.index("<nav") : text.index("</nav>")])
+    assert {"strangers", "review"} < set(names)
+    assert sorted(names, key=lambda name: text.index(f'id="{name}"')) == names
+
+
 def test_verdicts_of_the_service_become_a_table(shell, model_file, tables, tmp_path):
     from poscod.serve._decision_log import DecisionLog, Entry
     from poscod.serve._sinks import SqlSink
@@ -249,3 +269,14 @@ def test_verdicts_of_the_service_become_a_table(shell, model_file, tables, tmp_p
     rows = read_csv(tmp_path / "reviewed.csv")
     assert [(row["verdict"], row["row"]) for row in rows] == [("ood", "log-3"), ("cat", "log-7")]
     assert float(rows[0]["width"]) == pytest.approx(rows_of("log")[3, 1])
+    # Of two rows with one name nobody knows which one was looked at.
+    lines = (tables / "log.csv").read_text(encoding="utf-8").splitlines()
+    twice = tmp_path / "twice.csv"
+    twice.write_text("\n".join([*lines, lines[1 + 3]]) + "\n", encoding="utf-8")
+    run = shell("review", model_file, twice, "--from-log", url, "-o", tmp_path / "once.csv")
+    assert "1 verdicts were left out, because several rows have their name, such as 'log-3'" in run.out
+    assert [row["row"] for row in read_csv(tmp_path / "once.csv")] == ["log-7"]
+    VerdictBook(empty := f"sqlite:///{tmp_path}/e.db")._prepare()
+    run = shell("review", model_file, twice, "--from-log", empty, "-o", tmp_path / "none.csv")
+    assert run.code == 2
+    assert "the database holds no verdicts yet" in run.err

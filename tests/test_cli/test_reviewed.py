@@ -37,8 +37,12 @@ def test_verdicts_are_counted_wherever_the_fit_speaks(words, shell, tables, tmp_
 @pytest.mark.parametrize(
     ("said", "more", "sentence"),
     [
-        ([""] * 60, (), "the column of --verdict must hold a verdict"),
-        (["horse"] * 60, (), "the column of --verdict must hold a class ('cat', 'dog')"),
+        ([""] * 60, (), "queue.csv holds no verdict"),
+        (
+            ["cat", "horse"] * 30,
+            (),
+            "queue.csv must hold a class ('cat', 'dog'), ood, or nothing, got 'horse' at row 2.",
+        ),
         (None, ("--verdict", "opinion"), "has no column 'opinion'"),
         (None, ("--engine", "dask"), "--reviewed needs rows in memory"),
     ],
@@ -52,3 +56,25 @@ def test_one_sentence_for_bad_input(said, more, sentence, shell, tables, tmp_pat
     assert sentence in found.err
     assert found.err.count("\n") == 1
     assert not model.exists()
+
+
+def test_what_evaluate_reads_fit_reads(shell, tables, tmp_path):
+    """Words for nothing, and tasks that came back from Label Studio."""
+    said = np.array(["NA", "null", *["cat"] * 3, *["OOD"] * 5, *[""] * 50])
+    file = reviewed(tmp_path / "queue.csv", said)
+    rows = zip(*(columns_of("unlabeled")[name].tolist() for name in ("größe", "width")), strict=True)
+    tasks = [
+        {"data": {"row": {"größe": size, "width": width}}, "annotations": [{"result": [result]}] if word else []}
+        for (size, width), word in zip(rows, [None, None, *said[2:10]], strict=False)
+        for result in [{"from_name": "verdict", "value": {"choices": [word]}}]
+    ]
+    (tmp_path / "export.json").write_text(json.dumps(tasks), encoding="utf-8")
+    rules = []
+    for path in (file, tmp_path / "export.json"):
+        more = ("--reviewed", path, "--calibration", "0.5", "--json", "-o", tmp_path / "m.poscod")
+        found = shell("fit", tables / "labeled.csv", tables / "unlabeled.csv", *COLUMNS, *more)
+        assert found.code == 0, found.err
+        document = json.loads(found.out)
+        assert document["reviewed"]["verdicts"] == 8
+        rules.append(document["rule"])
+    assert rules[0] == rules[1]

@@ -12,12 +12,13 @@ from scipy import sparse
 from scipy.optimize import check_grad
 from scipy.special import expit, logit
 from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from poscod import OOD, POSCOD, Activations
 from poscod.backends.onnx import export_rule
 from poscod.exceptions import InvalidInputError
-from poscod.model import InputsDriftedWarning
+from poscod.model import InputsDriftedError, InputsDriftedWarning
 from poscod.model._reviewed import Reviewed
 from poscod.ratio import CorrectedSigmoid, EMRatio, FixedLinear, Side
 from poscod.ratio import _verdicts as verdicts
@@ -128,6 +129,23 @@ def test_every_ratio_is_corrected(ratio):
     assert g[-45:].mean() > g[:-45].mean() + 2.0
 
 
+def test_a_ratio_that_says_never_is_corrected_too():
+    """Log g of minus hundreds is read as -50 by the likelihood, and so it must be by what it corrects: strangers are strange afterwards."""
+    model = fit(ratio=FixedLinear(np.zeros(6), -500.0))
+    g = model.log_ratio(LOG)
+    assert g[-45:].mean() > 0.0 > g[:-45].mean()
+    assert model.calibration_.log_ratio.mean() < 0.0 < model.calibration_.traffic_log_ratio.max()
+
+
+@pytest.mark.parametrize("calibration", ["auto", 0.5])
+def test_a_gap_in_a_reviewed_row_does_not_take_the_features_from_the_ratio(calibration):
+    rows = LOG[ROWS].copy()
+    rows[3, 2] = np.nan
+    model = POSCOD(HistGradientBoostingClassifier(max_iter=3), calibration=calibration, **TEMPLATE)
+    with pytest.raises(InvalidInputError, match="X_reviewed must hold finite numbers like X, got gaps"):
+        model.fit(X, Y, X_unlabeled=LOG, X_reviewed=rows, y_reviewed=VERDICTS)
+
+
 @pytest.mark.parametrize("options", [{"calibration": 0.5}, {"threshold": "guaranteed", "delta": 0.2}])
 def test_other_plans(options):
     model = fit(**options)
@@ -172,6 +190,18 @@ def test_verdicts_settle_drift():
     assert model.decide(log[-60:]).accept.mean() < 0.1
     assert abs(model.ood_prior_ - 0.05) < 0.03
     assert model.ratio_.ood_prior_lower_bound(0.95) == 0.0
+
+
+def test_one_verdict_does_not_settle_drift():
+    """Drift asks for some rejected rows; with fewer, what was decided about drift stands, and strangers are not let in."""
+    X, y, log, said = world(500, 50, seed=5, shift=np.r_[0.8, -0.8, 0.0, 0.0, 0.0, 0.0])
+    one = {"X_reviewed": log[:1], "y_reviewed": said[:1]}
+    with pytest.raises(InputsDriftedError, match="rejected rows to settle it"):
+        POSCOD(LogisticRegression(), on_drift="raise", **TEMPLATE).fit(X, y, X_unlabeled=log, **one)
+    with pytest.warns(InputsDriftedWarning, match="Look at"):
+        model = POSCOD(LogisticRegression(), **TEMPLATE).fit(X, y, X_unlabeled=log, **one)
+    assert not model.calibration_.settled
+    assert model.decide(log[-50:]).accept.mean() < 0.5
 
 
 def test_class_verdicts_calibrate_r_where_the_mix_is_the_same():

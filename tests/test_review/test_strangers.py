@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
-from poscod import POSCOD
+from poscod import OOD, POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.mix import ClassMix
 from poscod.model import InputsDriftedWarning, NoUnlabeledDataWarning
-from poscod.review import Strangers, discoveries, envelope, strangers, thinned
+from poscod.review import Strangers, discoveries, envelope, stranger_groups, strangers, thinned
 from poscod.selector import Drift
 
 
@@ -161,6 +161,18 @@ def test_models_of_earlier_versions_need_known_inputs(case, crossed):
     assert found.exact
     assert found.n_known == 150
     assert case.new_ood[found.index].mean() > 0.7
+
+
+def test_a_model_with_verdicts_gives_the_lists_of_one_without(case, crossed):
+    """With X_id a ratio is learned anew, without verdicts; the correction that they gave is no part of it."""
+    said = [OOD if is_ood else int(row[0] > 1.5) for row, is_ood in zip(case.own[:40], case.own_ood, strict=False)]
+    reviewed = {"X_reviewed": case.own[:40], "y_reviewed": said}
+    model = POSCOD(alpha=0.3, tpr_min=0.9, random_state=0).fit(case.X, case.y, X_unlabeled=case.own, **reviewed)
+    assert model.rule_.verdicts == 40
+    one, two = (strangers(own, case.own, 0.15, X_id=case.fresh) for own in (model, crossed))
+    assert two.exact
+    assert one.index.tolist() == two.index.tolist()
+    assert len(stranger_groups(model, case.own, X_id=case.fresh)) >= 1
 
 
 def test_a_list_for_an_estimated_mix_is_not_exact(case, shared_out):

@@ -112,7 +112,7 @@ def _assess(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     queue, verdicts = read_reviewed(args.reviewed, model, schema, log)
     with console.working("measuring"):
         found = assess(model, X, queue, verdicts, level=args.level, missing=args.missing)
-    return {"rule": model.rule_.to_dict(), **found.to_dict()}
+    return {"rule": model.rule_.to_dict(), **found.to_dict(), "fitted_with": model.rule_.verdicts}
 
 
 def _reviewed_story(review: dict[str, Any]) -> list[str]:

@@ -31,13 +31,12 @@ from poscod.cli._inputs import (
     labels_of,
     measured,
     naming_classes,
-    read_rows,
     rows_of,
-    verdicts_of,
 )
 from poscod.cli._models import trust_options
 from poscod.cli._names import NAMES
 from poscod.cli._notes import column_notes, list_notes, share_notes
+from poscod.cli._reviewed import reviewed_rows
 from poscod.cli._tables import check_output, open_table, same_file
 from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.metrics import Interval
@@ -74,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reviewed",
         metavar="FILE",
-        help="table of rows of the traffic that people have looked at, with their verdicts: a class, ood, or nothing",
+        help="table of rows of the traffic that people have looked at, with their verdicts: a class, ood, or nothing; or Label Studio's export of a queue (.json)",
     )
     parser.add_argument("--verdict", default="verdict", metavar="COLUMN", help="column of --reviewed with the verdicts")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="model file to write, e.g. model.poscod")
@@ -188,7 +187,7 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     schema.check(unlabeled.columns, unlabeled.path)
     seen = unlabeled.read(schema.names)
     traffic, y = rows_of(schema, seen), labels_of(schema, labeled, schema.target)
-    reviewed = _reviewed(args, schema)
+    reviewed = _reviewed(args, schema, y)
     found, columns = column_notes(known, seen, schema.features), (labeled.columns, unlabeled.columns)
     del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit
     model = _model(args, classifier, ratio, y, schema)
@@ -200,13 +199,12 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     return Fitted(model.with_schema(schema), columns, (len(y), len(traffic)), notes)
 
 
-def _reviewed(args: argparse.Namespace, schema: Schema) -> dict[str, Any]:
+def _reviewed(args: argparse.Namespace, schema: Schema, y: NDArray[Any]) -> dict[str, Any]:
     """Return rows that people have looked at, and what they said."""
     if args.reviewed is None:
         return {}
-    table = open_table(args.reviewed, whole=True)
-    table.need([args.verdict])
-    return {"X_reviewed": read_rows(schema, table), "y_reviewed": verdicts_of(schema, table, args.verdict)}
+    rows, verdicts = reviewed_rows(args.reviewed, args.verdict, schema, y)
+    return {"X_reviewed": rows, "y_reviewed": verdicts}
 
 
 def _fit_dask(args: argparse.Namespace, classifier: Any, ratio: Any, cluster: Any) -> Fitted:

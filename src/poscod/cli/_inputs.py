@@ -21,7 +21,6 @@ from poscod.cli._columns import Block, Column, Table
 from poscod.cli._console import add_alias
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
 from poscod.model import Schema
-from poscod.verdict import NOT_REVIEWED, OOD, STRANGER, verdict_codes
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
@@ -150,17 +149,6 @@ def labels_of(schema: Schema, table: Table, column: str) -> NDArray[Any]:
             "pass --classes A,B,..."
         )
     return schema.codes(values, f"column '{column}' of {table.path}")
-
-
-def verdicts_of(schema: Schema, table: Table, column: str) -> Any:
-    """Return what people said of the rows of a table, as `poscod.POSCOD.fit` takes it: class indices with an outside classifier whose classes have names."""
-    values = table.read([column])[column]
-    if values.dtype.kind == "b":
-        values = np.where(values, "true", "false")
-    if not (schema.logits and schema.classes):
-        return values
-    codes = verdict_codes(values, np.array(schema.classes), f"column '{column}' of {table.path}", len(values))
-    return [OOD if code == STRANGER else None if code == NOT_REVIEWED else int(code) for code in codes.tolist()]
 
 
 def groups_of(column: str | None, *tables: Table) -> list[NDArray[Any] | None]:

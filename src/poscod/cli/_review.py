@@ -135,9 +135,13 @@ def _from_log(args: argparse.Namespace, console: Console, table: Table, row_id: 
             f"--from-log writes a table, got the output '{args.output}': let it end in .csv or .parquet."
         )
     said = read_verdicts(args.from_log)
-    found, lost = write_reviewed(args.output, said, table, row_id)
-    left = len(said) - len(found)
+    found, twice, lost = write_reviewed(args.output, said, table, row_id)
+    left = len(said) - len(found) - len(twice)
     notes = [f"column '{name}' holds lists, which CSV cannot: it was left out." for name in lost]
+    notes += [
+        f"{len(twice):,} verdicts were left out, because several rows have their name, such as '{name}', and they are about one of them."
+        for name in twice[:1]
+    ]
     notes += [f"{left:,} other verdicts are about rows that {args.table} does not hold."] * (left > 0)
     console.answer(
         {

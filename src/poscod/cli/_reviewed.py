@@ -8,6 +8,7 @@ column ``index`` counts rows of the log from 0, as `poscod.review.Queue` does. A
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from poscod._validation import listed
 from poscod.cli._arrow import GAPS
 from poscod.cli._columns import Block, Table, arrow
 from poscod.cli._console import json_text
+from poscod.cli._inputs import rows_of
 from poscod.cli._tables import FORMATS, TableWriter, open_table
 from poscod.exceptions import InvalidInputError
 from poscod.model import Schema
@@ -100,10 +102,26 @@ def write_queue(
     return lost
 
 
-def write_reviewed(path: str, said: Mapping[str, str], table: Table, row_id: str) -> tuple[list[str], list[str]]:
-    """Write the rows of a table that have a verdict; return their names, and the columns that the file cannot hold."""
+class Written(NamedTuple):
+    """Names of rows with a verdict that were written, names that several rows have, and columns that the file cannot hold."""
+
+    found: list[str]
+    twice: list[str]
+    lost: list[str]
+
+
+def write_reviewed(path: str, said: Mapping[str, str], table: Table, row_id: str) -> Written:
+    """Write the rows of a table that have a verdict; where several rows have its name, nobody knows which of them it is about."""
     names = [_name(value) for value in table.read([row_id]).table[row_id].to_pylist()]
-    places = [i for i, name in enumerate(names) if name in said]
+    times = Counter(names)
+    places = [i for i, name in enumerate(names) if name in said and times[name] == 1]
+    twice = [name for name in said if times[name] > 1]
+    if not said:
+        raise InvalidInputError("the database holds no verdicts yet: send some to /v1/verdicts of the service first.")
+    if twice and not places:
+        raise InvalidInputError(
+            f"column '{row_id}' of {table.path} has the name '{twice[0]}' in {times[twice[0]]:,} rows, and a verdict is about one of them: give a table that names each row once."
+        )
     if not places:
         raise InvalidInputError(
             f"column '{row_id}' of {table.path} holds none of the names of the {len(said):,} verdicts: rows must have the ids that the service was asked with."
@@ -115,7 +133,7 @@ def write_reviewed(path: str, said: Mapping[str, str], table: Table, row_id: str
     found = [str(names[i]) for i in places]
     with TableWriter(path) as writer:
         writer.write({VERDICT: np.array([said[name] for name in found]), **{name: block[name] for name in kept}})
-    return found, lost
+    return Written(found, twice, lost)
 
 
 def _name(value: Any) -> str | None:
@@ -163,6 +181,27 @@ def read_reviewed(path: str, model: Any, schema: Schema, log: Table) -> Reviewed
     queue = replace(queue, answer=model.scorer_.classes[answers])
     verdicts = [None if code == NOT_REVIEWED else OOD if code == STRANGER else classes[code] for code in codes.tolist()]
     return Reviewed(queue, verdicts)
+
+
+def reviewed_rows(path: str, column: str, schema: Schema, y: NDArray[Any]) -> tuple[Any, list[Any]]:
+    """Return rows with a verdict each, of a table or of tasks, as `poscod.POSCOD.fit` takes them; classes are those of y, by number where they have names beside."""
+    numbered = bool(schema.logits and schema.classes)
+    names = np.array(schema.classes) if numbered else np.unique(y)
+    if Path(path).suffix.lower() == TASKS:
+        column = VERDICT
+        _, said, block = _read_tasks(Path(path))
+        schema.check(block, path)
+    else:
+        table = open_table(path, whole=True)
+        table.need([column])
+        schema.check(table.columns, path)
+        block = table.read([column, *(name for name in schema.names if name != column)])
+        said = said_of(block, column, names)
+    codes, classes = class_codes(said, names, column, path).tolist(), names.tolist()
+    if set(codes) == {NOT_REVIEWED}:
+        raise InvalidInputError(f"column '{column}' of {path} holds no verdict: let people fill in some rows first.")
+    special = {STRANGER: OOD, NOT_REVIEWED: None}
+    return rows_of(schema, block), [special[c] if c in special else c if numbered else classes[c] for c in codes]
 
 
 def class_codes(values: list[Any], names: NDArray[Any], column: str, path: Any, start: int = 0) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._inputs import read_rows, schema_for
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._names import NAMES
-from poscod.cli._tables import TableWriter, check_output, open_table
+from poscod.cli._tables import TableWriter, check_output, format_of, open_table
 from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.model import Schema
 from poscod.review import StrangerGroup, Strangers, stranger_groups, strangers
@@ -76,6 +76,8 @@ def run(args: argparse.Namespace) -> None:
     inputs = [args.model, args.table, *([args.id] if args.id else [])]
     for path in (args.output, args.groups):
         check_output(path, inputs)
+        if path and path != "-":
+            format_of(Path(path))
     model = load_model(args)
     table = open_table(args.table, whole=True)
     schema = schema_for(model, table)
@@ -129,9 +131,13 @@ def _story(found: Strangers) -> list[str]:
     """Say what the list is worth."""
     head = f"{len(found):,} of {found.n_rows:,} rows are listed as OOD; on average at most {percent(found.level)} of such a list are known inputs."
     if not len(found):
+        needed = (
+            f"a list from {found.n_rows:,} rows needs {found.least:,} rows or more that stand out"
+            if found.least <= found.n_rows
+            else "no list can be given, whatever the rows are"
+        )
         return [
-            f"No list at this level: with {found.n_known:,} known inputs to compare with, a list from {found.n_rows:,} rows needs {found.least:,} rows or more that stand out; try a higher --level, or more "
-            "rows as --id."
+            f"No list at this level: with {found.n_known:,} known inputs to compare with, {needed}; try a higher --level, or more rows as --id."
         ]
     basis = (
         "exact, whatever the ratio is"

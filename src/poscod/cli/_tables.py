@@ -66,7 +66,7 @@ def open_table(path: str | os.PathLike[str], *, whole: bool = False) -> Table:
     """
     source = Path(path)
     files = files_of(source)
-    table = _format(files[0]).read(source, files, whole)
+    table = format_of(files[0]).read(source, files, whole)
     if table.n_rows == 0 or (table.n_rows is None and next(table.chunks(1), None) is None):
         raise InvalidInputError(f"{source} has no rows: it needs at least one.")
     return table
@@ -75,7 +75,7 @@ def open_table(path: str | os.PathLike[str], *, whole: bool = False) -> Table:
 def files_of(path: Path) -> list[Path]:
     """Return the files of a table: itself, or those of a folder."""
     if not path.is_dir():
-        _format(path)
+        format_of(path)
         check_source(path)
         return [path]
     found = sorted(p for p in path.rglob("*") if p.suffix.lower() in _IN_FOLDERS and p.name[0] not in "._")
@@ -106,7 +106,7 @@ class TableWriter(contextlib.ExitStack):
         super().__init__()
         self.path = Path(path)
         self._stdout = os.fspath(path) == "-"
-        self._format = FORMATS[".csv"] if self._stdout else _format(self.path)
+        self._format = FORMATS[".csv"] if self._stdout else format_of(self.path)
         self._writer: Any = None
 
     def __enter__(self) -> TableWriter:
@@ -176,7 +176,8 @@ def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> boo
     return Path(one).exists() and Path(other).exists() and Path(one).samefile(other)
 
 
-def _format(path: Path) -> Format:
+def format_of(path: Path) -> Format:
+    """Return the format that the name of a table says, or refuse the name."""
     if path.suffix.lower() not in FORMATS:
         raise InvalidInputError(f"the name of a table must end in {', '.join(FORMATS)}, got '{path}'.")
     return FORMATS[path.suffix.lower()]

@@ -35,10 +35,10 @@ from poscod.model._parts import (
 )
 from poscod.model._plan import Indices, plan_folds, plan_shares
 from poscod.model._range import Guard, numeric_columns, scale_of
-from poscod.model._reviewed import Reviewed, learn_from, read_reviewed
+from poscod.model._reviewed import Reviewed, check_finite, learn_from, read_reviewed
 from poscod.model._rows import marked_rows, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema
-from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, view
+from poscod.model._scorer import NetworkHead, Scorer, needs_transform, view
 from poscod.model._trained_on import trained_on
 from poscod.problem import RiskBound
 from poscod.ratio import Side
@@ -225,8 +225,8 @@ def _by_shares(
     looked = None
     if reviewed is not None:
         looked = view(classifier, reviewed.rows, with_features=uses_features, transforms=transforms)
-        if uses_features and not all_finite([looked]):
-            raise refusal("X_reviewed", "must hold finite numbers like {X}, got gaps: fill or drop such rows.")
+        if uses_features:
+            check_finite(looked)
         temperature = reviewed.temperature(temperature, sample().known.logits, learn.codes, looked, mix)
     if ratio is not None:
         fitted = engine.fit_ratio(ratio, learn._replace(weight=in_mix(mix, learn)), unlabeled)

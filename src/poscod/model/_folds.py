@@ -31,7 +31,7 @@ from poscod.model._parts import (
 )
 from poscod.model._plan import Folds, Indices, Keys
 from poscod.model._range import Guard, beyond, extents, fold_distances, measured, numeric_columns, ranges_of, scale_of
-from poscod.model._reviewed import Reviewed, learn_from
+from poscod.model._reviewed import Reviewed, check_finite, learn_from
 from poscod.model._rows import LEAST_PROBABILITY, keys_of, take
 from poscod.model._scorer import (
     NetworkHead,
@@ -83,8 +83,10 @@ def fit_folds(
         known, seen, informed = _out_of_fold(classifier, template, (own, traffic), rest, plan, classes, transforms)
     fresh = view(classifier, take(X, held.at), transforms=transforms) if len(held.at) else None
     looked = None if reviewed is None else view(classifier, reviewed.rows, transforms=transforms)
-    views = [part for part in (known, seen, fresh, looked) if part is not None]
+    views = [part for part in (known, seen, fresh) if part is not None]
     uses_features = isinstance(X, Activations) or all_finite(views)
+    if looked is not None and uses_features:
+        check_finite(looked)
     if not uses_features:
         known = unchecked(None, known.logits)
         seen, fresh, looked = (None if part is None else unchecked(None, part.logits) for part in (seen, fresh, looked))

@@ -20,7 +20,7 @@ from poscod.exceptions import InvalidInputError
 from poscod.model._parts import Labeled, temperature_of
 from poscod.model._plan import Indices
 from poscod.model._rows import as_indexable, n_rows, row_keys, take
-from poscod.model._scorer import log_ratio_of, unchecked
+from poscod.model._scorer import all_finite, log_ratio_of, unchecked
 from poscod.ratio import DOUBT, EVEN, ReviewedRatio, Side, learn, p_ood
 from poscod.selector import Drift, are_strangers
 from poscod.verdict import NOT_REVIEWED, STRANGER, verdict_codes
@@ -112,9 +112,15 @@ def learn_from(
     given = getattr(ratio, "ood_prior", None)
     doubt = DOUBT if drift is None else EVEN if drift.said == "undecided" else None
     how: dict[str, Any] = {"doubt": doubt, "places": reviewed.places, "given": given}
-    found = learn(known, traffic, Side(rows, log_ratio), reviewed.is_ood, pi, **how)
     chance = p_ood(log_ratio, pi)
     likely = chance > 0.5
+    if drift is not None and doubt is None:
+        strange = float(chance[likely].mean()) if likely.any() else 0.0
+        if likely.sum() < replace(drift, strange=strange).look[0]:
+            return Learned(
+                ratio, drift, False
+            )  # fewer than the drift asks for settle nothing, and one of them must not move pi to 0
+    found = learn(known, traffic, Side(rows, log_ratio), reviewed.is_ood, pi, **how)
     if found.moved:
         drift = Drift("drift", (), (), (), 0.0, 0.0, False, False) if drift is None else drift
         drift = replace(drift, said="drift", verdicts=len(reviewed.codes))
@@ -123,6 +129,12 @@ def learn_from(
     ):
         drift, ratio.moved_ = None, False  # what could not be told is settled
     return Learned(ReviewedRatio(ratio, found.correction, found.pi, found.moved), drift, found.moved)
+
+
+def check_finite(rows: Activations) -> None:
+    """Refuse gaps where the ratio sees features: a cell that got lost in a spreadsheet must not take them from it."""
+    if rows.features is not None and not all_finite([rows]):
+        raise refusal("X_reviewed", "must hold finite numbers like {X}, got gaps: fill or drop such rows.")
 
 
 def read_reviewed(pair: tuple[Any, Any], X: Any, rows: Labeled, classes: NDArray[Any], traffic: Any) -> Reviewed | None:

@@ -77,7 +77,8 @@ class Correction:
     def __call__(self, rows: Activations, log_ratio: Floats) -> Floats:
         """Return log g of rows, from their log g without verdicts."""
         x = _standardised(_columns(rows, log_ratio), self.mean, self.scale)
-        return np.asarray(log_ratio + x @ self.theta + self.intercept)
+        # Below, the likelihood has read no farther: a correction by tens must not be lost on a log g of minus hundreds.
+        return np.asarray(np.maximum(log_ratio, -CORRECTED_UP_TO) + x @ self.theta + self.intercept)
 
 
 class Learned(NamedTuple):

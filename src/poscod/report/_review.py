@@ -75,7 +75,8 @@ def review_section(
         }
         for i, (row, detail) in enumerate(zip(queue.index, outside(queue.index), strict=True))
     ]
-    return {"rows": queue.n_rows, "queue": rows, "assessment": None if found is None else found.to_dict()}
+    document = None if found is None else {**found.to_dict(), "fitted_with": model.rule_.verdicts}
+    return {"rows": queue.n_rows, "queue": rows, "assessment": document}
 
 
 def assessment_rows(assessment: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -106,7 +107,9 @@ def assessed_words(assessment: Mapping[str, Any]) -> str:
     """Return from what the numbers come and what they mean."""
     left = assessment["missing"]
     without = f" ({count(left)} row{'s' * (left > 1)} of the queue without)" if left else ""
+    used = assessment.get("fitted_with", 0)
+    note = f" The model was fitted with {count(used)} verdicts: where they are these, the numbers are too good, and a new queue says more."
     return (
         f"By {count(assessment['reviewed'])} verdicts{without} on {count(assessment['rows'])} rows of this traffic; {percent(assessment['level'], 0)} intervals, "
-        "which hold whether or not the model is right and whether or not inputs have moved."
+        "which hold whether or not the model is right and whether or not inputs have moved." + note * (used > 0)
     )

@@ -15,6 +15,7 @@ from poscod.decision import REASONS
 from poscod.metrics import Interval
 from poscod.model import Measured, Sample, check_ratio, fresh_document, mix_document
 from poscod.plot import PlaneDisplay, RejectionDisplay, plane_window
+from poscod.ratio import ReviewedRatio
 from poscod.risk import reliability
 from poscod.rule import Promise, Rule
 
@@ -185,6 +186,8 @@ def _name(estimator: Any) -> str:
     inner = getattr(estimator, "estimator", None)
     if type(estimator).__name__ == "FrozenEstimator" and inner is not None:
         return f"{_name(inner)} (already trained)"
+    if isinstance(estimator, ReviewedRatio):
+        return f"{_name(estimator.base)}, corrected by verdicts"
     steps = getattr(estimator, "steps", None)
     if steps:
         return " → ".join(type(step).__name__ for _, step in steps)

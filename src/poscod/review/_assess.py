@@ -124,7 +124,7 @@ def assess(
     Parameters
     ----------
     model : POSCOD
-        Fitted: the one that made the queue, or any other one whose rule is to be judged by the same verdicts.
+        Fitted: the one that made the queue, or any other one whose rule is to be judged by the same verdicts, unless it was fitted with them.
     X : like the rows given to `POSCOD.fit`
         The log that the queue was drawn from.
     queue : Queue

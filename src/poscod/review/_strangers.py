@@ -308,7 +308,8 @@ def _learned(scorer: Any, X: Any, X_id: Any, rng: Any) -> tuple[Floats, Floats]:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PoscodWarning)  # about an OOD share that nobody asks for here
-        score = log_ratio_of(clone(scorer.ratio).fit(train, both), both)
+        # Verdicts are about rows of another fit: what they corrected is learned anew, without them.
+        score = log_ratio_of(clone(getattr(scorer.ratio, "base", scorer.ratio)).fit(train, both), both)
     return score[: len(log)], score[len(log) :]
 
 

@@ -62,7 +62,7 @@ def _corrected(graph: Graph, model: Correction, log_g: str, features: str, logit
     standard = graph.standardise(graph("Concat", *columns, axis=1), model.mean, 1.0 / model.scale, graph.wide)
     bounded = graph.clip(standard, -CORRECTION_BOUND, CORRECTION_BOUND)
     added = graph("Add", graph("MatMul", bounded, graph.real(model.theta[:, None])), graph.real(model.intercept))
-    return graph("Add", log_g, added)
+    return graph("Add", graph("Max", log_g, graph.real(-far)), added)
 
 
 def _linear(graph: Graph, model: LinearRatio, features: str) -> str:
