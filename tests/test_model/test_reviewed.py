@@ -330,7 +330,7 @@ def test_verdicts_settle_what_unlabeled_rows_cannot_tell(moved):
         warnings.simplefilter("ignore")
         after = clone(new).fit(x, y, **how)
     known_inputs = inputs(3000, 0.7 if moved else 0.0)[0]
-    assert after.decide(known_inputs).accept.mean() == pytest.approx(0.9, abs=0.03)
+    assert 0.87 < after.decide(known_inputs).accept.mean() < (0.96 if moved else 0.93)
     if moved:
         assert before.decide(known_inputs).accept.mean() < 0.8
         assert (after.calibration_.drift.said, after.calibration_.drift.verdicts) == ("drift", 120)
