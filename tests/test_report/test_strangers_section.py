@@ -1,4 +1,4 @@
-"""What unknown inputs are, in a report: the groups are those of Python, with rows of the user's table, on the page and in Markdown."""
+"""What unknown inputs are, in a report: the groups are those of Python and of the shell, with rows of the user's table, on the page and in Markdown."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import re
 
 import pytest
 
+from poscod import POSCOD
+from poscod.exceptions import InvalidInputError
 from poscod.report import render
+from poscod.report._strangers import strangers_section
 from poscod.review import stranger_groups, strangers
+from test_report._cases import WORLD
 
 
 def test_groups_are_those_of_python(case, summary):
-    options = {"X_id": case.X, "level": summary["level"]}
-    groups, found = (
-        stranger_groups(case.model, case.X_unlabeled, **options),
-        strangers(case.model, case.X_unlabeled, X_id=case.X),
-    )
+    groups = stranger_groups(case.model, case.X_unlabeled, level=summary["level"])
+    found = strangers(case.model, case.X_unlabeled)
     section = summary["strangers"]
     assert section["list"]["rows"] == len(found)
     assert section["list"]["known_at_most"] == found.false_discoveries()
@@ -36,6 +37,15 @@ def test_the_page_and_the_text_show_them(summary):
     assert "What they are" not in render(without, ".html") + render(without, ".md")
     old = {key: value for key, value in summary.items() if key != "strangers"}  # of an earlier version
     assert render(old, ".html") == render(without, ".html")
+
+
+def test_fresh_rows_serve_where_the_model_keeps_none_that_can(case):
+    model = POSCOD(tpr_min=0.9, calibration=0.5, random_state=0).fit(case.X, case.y, X_unlabeled=case.X_unlabeled)
+    fresh = WORLD.sample_id(200, random_state=77)[0]
+    told = strangers_section(model, fresh, case.X_unlabeled, ["a", "b", "c"], {}, (3, 3), 0.95)
+    with pytest.raises(InvalidInputError, match="X_id"):
+        strangers(model, case.X_unlabeled)
+    assert told["list"]["rows"] == len(strangers(model, case.X_unlabeled, X_id=fresh))
 
 
 def test_none_is_said_where_none_are(summary):

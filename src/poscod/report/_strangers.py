@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The part of a summary that says what unknown inputs of the traffic are: groups of similar ones with example rows, and how long a list with a promise is.
 
-Convention: fresh labeled rows say what known inputs reach, so that nothing rests on rows of the fit.
+Convention: what `poscod strangers` says of the same log. Fresh labeled rows say what known inputs reach where the model keeps no rows that can.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from poscod.exceptions import PoscodWarning
+from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.model import n_rows
 from poscod.report._format import count, fixed, percent, shortened
 from poscod.review import StrangerGroup, stranger_groups, strangers
@@ -35,8 +35,11 @@ def strangers_section(
     classes = model.scorer_.classes.tolist()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PoscodWarning)  # drift has a place of its own
-        found = strangers(model, X_unlabeled, LEVEL, X_id=X)
-        groups = stranger_groups(model, X_unlabeled, X_id=X, level=level)
+        try:
+            found, known = strangers(model, X_unlabeled, LEVEL), None
+        except InvalidInputError:
+            found, known = strangers(model, X_unlabeled, LEVEL, X_id=X), X
+        groups = stranger_groups(model, X_unlabeled, X_id=known, level=level)
     shown = dict(list(columns.items())[:max_columns])
 
     def told(group: StrangerGroup) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def strangers_words(section: Mapping[str, Any] | None) -> list[str]:
         f"{count(found['rows'])} inputs can be listed as unknown so that on average at most {percent(found['level'], 0)} of the list are known; with probability 95 % no "
         f"more than {count(found['known_at_most'])} of them are."
         if found["rows"]
-        else f"No list of unknown inputs can be given with at most {percent(found['level'], 0)} known ones on it: too few stand out, or too few known rows were given."
+        else f"No list of unknown inputs can be given with at most {percent(found['level'], 0)} known ones on it: too few stand out, or there are too few known rows to compare with."
     ]
     if not section["groups"]:
         return [*words, "Too few inputs are likely unknown to form groups."]
