@@ -340,3 +340,23 @@ def test_verdicts_settle_what_unlabeled_rows_cannot_tell(moved):
         assert after.calibration_.drift is None
         assert after.rule_.promise.moved is None
         assert after.ood_prior_ == pytest.approx(0.25, abs=0.06)
+
+
+def test_a_few_verdicts_that_are_all_alike_leave_some_doubt():
+    """Without stillness nothing else says how many inputs are OOD: twenty known ones must not say that there are none."""
+    rng = np.random.default_rng(0)
+
+    def inputs(n, shift):
+        y = rng.integers(0, 2, n)
+        return rng.normal(size=(n, 6)) + np.c_[2.5 * y, np.full((n, 3), shift), np.zeros((n, 2))], y
+
+    x, y = inputs(500, 0.0)
+    log, said = inputs(475, 0.6)
+    strangers = rng.normal(size=(200, 6)) + np.array([0.0, 0.0, 0.0, 0.0, 4.0, 4.0])
+    how = {"X_unlabeled": np.vstack([log, strangers[:25]]), "X_reviewed": log[:20], "y_reviewed": said[:20]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = POSCOD(LogisticRegression(), alpha=0.4, tpr_min=0.9, random_state=0).fit(x, y, **how)
+    assert model.calibration_.drift.said == "drift"
+    assert 0.01 < model.ood_prior_ < 0.2
+    assert model.decide(strangers[25:]).accept.mean() < 0.45  # two thirds, where twenty verdicts say that there are none
