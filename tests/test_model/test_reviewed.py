@@ -359,4 +359,5 @@ def test_a_few_verdicts_that_are_all_alike_leave_some_doubt():
         model = POSCOD(LogisticRegression(), alpha=0.4, tpr_min=0.9, random_state=0).fit(x, y, **how)
     assert model.calibration_.drift.said == "drift"
     assert 0.01 < model.ood_prior_ < 0.2
-    assert model.decide(strangers[25:]).accept.mean() < 0.45  # two thirds, where twenty verdicts say that there are none
+    # It is two thirds where twenty verdicts say that there are none.
+    assert model.decide(strangers[25:]).accept.mean() < 0.45
