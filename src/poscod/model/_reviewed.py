@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from poscod._validation import Floats, refusal
 from poscod.activations import Activations
@@ -89,7 +88,7 @@ class Learned(NamedTuple):
             return own
         pi = float(np.clip(np.nan_to_num(self.ratio.base.ood_prior_), 0.0, 0.999))
         density = np.logaddexp(np.log1p(-pi), np.log(pi) + before) if pi > 0.0 else np.zeros(len(before))
-        known = 1.0 - expit(after + logit(self.ratio.ood_prior_))
+        known = 1.0 - p_ood(after, self.ratio.ood_prior_)
         weight = np.minimum(np.exp(np.minimum(density, 50.0)) * known, LARGEST_WEIGHT) + 1e-9
         return np.asarray(weight if own is None else weight * own)
 

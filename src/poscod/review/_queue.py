@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import stats
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
@@ -21,6 +21,7 @@ from poscod._optional import require
 from poscod._validation import Floats, check_choice, check_count, check_number, check_vector, refusal
 from poscod.decision import Decisions
 from poscod.model import n_rows, take
+from poscod.ratio import p_ood
 
 AUDIT = "random audit"
 # A stratum needs some rows of its own, in the log and among those that are looked at: its variance is found from them.
@@ -238,7 +239,7 @@ def queue(model: Any, X: Any, n: int, *, aim: str = "numbers", audit: float = 0.
 def _chances(model: Any, decisions: Decisions) -> tuple[Floats, Floats]:
     """Return the model's own probabilities that each input is OOD, and that the answer is wrong if it is known."""
     pi = float(np.clip(model.calibration_.ood_prior, 0.01, 0.99)) if model.scorer_.ratio is not None else 0.01
-    omega = special.expit(decisions.log_ratio + special.logit(pi))
+    omega = p_ood(decisions.log_ratio, pi)
     largest = float(model.rule_.problem.loss_matrix(len(model.scorer_.classes)).max())
     return omega, np.clip(decisions.risk / largest, 0.0, 1.0)
 

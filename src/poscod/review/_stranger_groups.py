@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
@@ -23,6 +22,7 @@ from poscod._json import plain
 from poscod._validation import Floats, check_count, check_number, refusal
 from poscod.metrics import Interval
 from poscod.model import estimate_share, n_rows, names_of
+from poscod.ratio import p_ood
 from poscod.review._strangers import evidence
 
 # Rows that a group has at least, groups that are tried, directions in which rows are compared, and rows by which groups are chosen.
@@ -161,7 +161,7 @@ def stranger_groups(
     score, known, _ = evidence(model, X, X_id, rng)
     share = estimate_share(known, score, level)
     pi = float(np.clip(share.estimate, 1e-6, 1.0 - 1e-6))
-    strange = expit(score + logit(pi))
+    strange = p_ood(score, pi)
     rows = np.flatnonzero(strange > 0.5)
     if len(rows) < _LEAST:
         return []
@@ -171,7 +171,7 @@ def stranger_groups(
     place = PCA(min(_DIRECTIONS, scaled.shape[1], len(rows) - 1), random_state=0).fit(scaled[rows])
     space = place.transform(scaled)
     member = _cluster(space[rows], most, rng)
-    reached = int((expit(known + logit(pi)) > 0.5).sum())
+    reached = int((p_ood(known, pi) > 0.5).sum())
     estimate, low, high = (len(score) * (1.0 - value) for value in (share.estimate, share.high, share.low))
     sizes = _sizes(member, strange[rows], Interval(estimate, low, high, level), (reached, len(known)), rng)
     answer = model.predict_id(X)
