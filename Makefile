@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 # Everything the tests use, at the versions of constraints.txt.
-EXTRAS := bench,cli,dask,files,onnx,persist,plot,report,serve,torch
+EXTRAS := bench,cli,dask,excel,files,mlflow,onnx,persist,plot,report,serve,texts,torch
 # One BLAS thread per process: tests already run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
