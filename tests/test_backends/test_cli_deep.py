@@ -140,8 +140,17 @@ def test_callable_and_exported_program_over_an_archive(tmp_path, rng, capsys, mo
         def build():
             torch.manual_seed(0)
             return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+        def fresh():
+            return nn.Linear(5, 3)
         def broken():
             raise RuntimeError("no such layer")
+        class Own(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(1)
+                self.weight = nn.Parameter(torch.randn(3, 5))
+            def forward(self, x):
+                return nn.functional.linear(x, self.weight)
         def soft():
             return nn.Sequential(build(), nn.Softmax(dim=1))
     """)
@@ -149,6 +158,11 @@ def test_callable_and_exported_program_over_an_archive(tmp_path, rng, capsys, mo
     monkeypatch.chdir(tmp_path)
     x = rng.normal(size=(9, 5)).astype(np.float32)
     np.savez("rows.npz", inputs=x, labels=np.arange(9) % 3)
+    assert shell(capsys, "extract", "rows.npz", "--model", "shop_networks:fresh", "--untrained", "-o", "a.npz")[0] == 0
+    assert shell(capsys, "extract", "rows.npz", "--model", "shop_networks:Own", "-o", "a.npz")[0] == 0
+    found = Activations.load("a.npz")
+    np.testing.assert_array_equal(found.features, x)
+    np.testing.assert_allclose(found.logits, x @ found.weight.T, atol=1e-6)
     assert shell(capsys, "extract", "rows.npz", "--model", "shop_networks:build", "-o", "a.npz")[0] == 0
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).eval()
@@ -168,7 +182,9 @@ def test_callable_and_exported_program_over_an_archive(tmp_path, rng, capsys, mo
         (("--onnx", "net.onnx", "--device", "cuda"), "--device is for PyTorch"),
         (("--onnx", "net.onnx"), "cannot use net.onnx: no such file or directory"),
         (("--model", "gone.pt2"), "cannot use gone.pt2: no such file or directory"),
-        (("--model", "resnet20_32x32"), "could not be run on a batch of shape (9, 5) float32"),
+        (("--model", "resnet20_32x32", "--untrained"), "could not be run on a batch of shape (9, 5) float32"),
+        (("--model", "resnet20_32x32"), "resnet20_32x32 has random weights"),
+        (("--model", "shop_networks:fresh"), "shop_networks:fresh has random weights"),
     ):
         code, out, err = shell(capsys, "extract", "rows.npz", *words, "-o", "c.npz")
         assert (code, out) == (2, ""), err
@@ -182,6 +198,36 @@ def test_callable_and_exported_program_over_an_archive(tmp_path, rng, capsys, mo
         in shell(capsys, "extract", "rows.npz", "--model", "bad.pt2", "-o", "c.npz")[2]
     )
     assert not (tmp_path / "c.npz").exists()
+
+
+def test_accuracy_is_doubted(tmp_path, rng, capsys, monkeypatch):
+    """A network that wants centred pixels answers one class on raw ones; the shell says which normalisation it misses."""
+    (tmp_path / "sign_network.py").write_text(
+        textwrap.dedent("""
+        from torch import nn
+        import torch
+        def build():
+            head = nn.Linear(3, 2, bias=False)
+            head.weight = nn.Parameter(torch.tensor([[-1.0] * 3, [1.0] * 3]))
+            return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+    """)
+    )
+    monkeypatch.chdir(tmp_path)
+    labels = np.arange(90) % 2
+    pixels = rng.integers(0, 60, (90, 4, 4, 3)) + 130 * labels[:, None, None, None]
+    np.savez("images.npz", images=pixels.astype(np.uint8), labels=labels)
+    words = ("extract", "images.npz", "--model", "sign_network:build", "-o", "a.npz")
+    code, out, err = shell(capsys, *words)
+    assert code == 0, err
+    assert "right on 50.0 % of the 90 labeled rows." in out
+    assert "Note: that is not more than always answering the most frequent class (50.0 %)" in out
+    assert (
+        "Note: of 90 of these rows the network is right on 50.0 %, and on 100.0 % with --normalise imagenet, 100.0 % with"
+        in out
+    )
+    np.testing.assert_allclose(Activations.load("a.npz").features.min(), 0.05, atol=0.1)  # written as asked
+    assert json.loads(shell(capsys, *words, "--normalise", "cifar100", "--json")[1])["warnings"] == []
+    assert "Note" not in shell(capsys, *words, "--labels", "drop")[1]
 
 
 def test_export(tmp_path, rng, capsys):

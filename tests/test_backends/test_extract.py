@@ -119,6 +119,61 @@ def test_last_layer_may_be_given_where_more_follows_it():
     np.testing.assert_allclose(found.logits, model[:3](x).detach().numpy(), atol=1e-6)
 
 
+class OwnHead(nn.Module):
+    """A head that is no module."""
+
+    def __init__(self, how):
+        super().__init__()
+        torch.manual_seed(3)
+        self.body = nn.Sequential(nn.Linear(6, 8), nn.ReLU())
+        self.matrix, self.added = nn.Parameter(torch.randn(3, 8)), nn.Parameter(torch.randn(3))
+        self.how = how
+
+    def forward(self, x):
+        h, W, b = self.body(x), self.matrix, self.added
+        normal = nn.functional.normalize
+        return {
+            "linear": lambda: nn.functional.linear(h, W, b),
+            "product and sum": lambda: b + h @ W.T,
+            "product": lambda: h.matmul(W.T),
+            "addmm": lambda: torch.addmm(b, h, W.T),
+            "cosine": lambda: nn.functional.linear(normal(h), normal(W)),
+            "softmax": lambda: nn.functional.linear(h, W, b).softmax(dim=1),
+            "scaled cosine": lambda: 7.0 * nn.functional.linear(normal(h), normal(W)),
+        }[self.how]()
+
+
+@pytest.mark.parametrize("how", ["linear", "product and sum", "product", "addmm", "cosine"])
+def test_head_without_a_module_is_found(how):
+    model, x = OwnHead(how), torch.randn(7, 6, generator=torch.Generator().manual_seed(2))
+    found = extract(model, x, batch_size=3)
+    np.testing.assert_allclose(found.logits, model(x).detach().numpy(), atol=1e-6)
+    body = model.body(x).detach()
+    np.testing.assert_allclose(found.features, nn.functional.normalize(body) if how == "cosine" else body, atol=1e-6)
+    np.testing.assert_allclose(found.logits, found.features @ found.weight.T + found.bias, atol=1e-5)
+
+
+def test_head_without_a_module_may_be_named():
+    x = torch.randn(7, 6)
+    with pytest.raises(InvalidInputError, match=r"not the output of any layer.*Candidates: 'body.0', 'matrix'"):
+        extract(OwnHead("softmax"), x)
+    model = OwnHead("linear")
+    np.testing.assert_allclose(
+        extract(OwnHead("softmax"), x, layer="matrix", batch_size=4).logits, model(x).detach().numpy(), atol=1e-6
+    )
+    with pytest.raises(InvalidInputError, match=r"Candidates: 'body.0', 'product 1'"):
+        extract(OwnHead("scaled cosine"), x)
+    found = extract(OwnHead("scaled cosine"), x, layer="product 1")
+    np.testing.assert_allclose(7.0 * found.logits, OwnHead("scaled cosine")(x).detach().numpy(), atol=1e-5)
+
+
+def test_network_without_a_matrix_is_told_what_to_do():
+    with pytest.raises(
+        InvalidInputError, match=r"no product with a matrix was seen.*End the network in a torch.nn.Linear"
+    ):
+        extract(nn.Tanh(), torch.randn(7, 6))
+
+
 def test_ambiguous_output_names_the_candidates():
     class TwoHeads(nn.Module):
         def __init__(self):
@@ -138,7 +193,7 @@ def test_ambiguous_output_names_the_candidates():
     [
         ("0", r"'0' makes \(5, 8\) from \(5, 6\).*not the model's logits.*Candidates: '0', '2'"),
         ("fc", r"must name a module.*'fc'.*'0', '2'"),
-        (nn.Linear(2, 2), "must name a module of the model, got 'Linear"),
+        (nn.Linear(2, 2), "must name a module of the model, or a matrix of it, got 'Linear"),
     ],
 )
 def test_wrong_layer(layer, match):

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poscod._files import check_source
 from poscod._validation import check_count
 from poscod.activations import Activations, file_format
-from poscod.backends.images import NORMALISATIONS, open_images
+from poscod.backends.images import NORMALISATIONS, Images, open_images
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
@@ -35,6 +36,14 @@ EXAMPLES = (
     "poscod extract images/ --onnx network.onnx --resize 256 --crop 224 --normalise imagenet -o known.npz",
     "poscod extract test_cifar10.txt --root data/ --model resnet18_32x32 --weights best.ckpt --normalise cifar10 -o known.npz",
     "poscod extract pixels.npz --model mypackage.networks:build --weights net.safetensors --layer classifier -o rows.npz",
+)
+
+
+SAMPLE = 256
+"""Rows on which other normalisations are tried."""
+_UNTRAINED = (
+    "{name} has random weights, and what it says of images would mean nothing: name its checkpoint with --weights FILE (.pt, .th, .ckpt or .safetensors), "
+    "or say --untrained."
 )
 
 
@@ -51,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     network.add_argument("--onnx", metavar="FILE", help="an ONNX network; the same as --model FILE.onnx")
     about = parser.add_argument_group("about the network")
     about.add_argument("--weights", metavar="FILE", help="checkpoint: a state dict (.pt, .th, .ckpt) or .safetensors")
+    about.add_argument(
+        "--untrained", action="store_true", help="run a network without --weights, whose weights are random"
+    )
     about.add_argument(
         "--classes", type=int, default=10, metavar="K", help="classes of a built-in network (default: 10)"
     )
@@ -94,7 +106,8 @@ def run(args: argparse.Namespace) -> None:
     console = Console.of(args)
     check_output(args.output, [args.input, *([args.weights] if args.weights else [])])
     file_format(Path(args.output), "--output")
-    found = _extract(args, _open(args))
+    network, data = _network(args), _open(args)
+    found = _extract(args, network, data, args.output)
     document: dict[str, Any] = {
         "command": "extract",
         "rows": len(found),
@@ -103,18 +116,64 @@ def run(args: argparse.Namespace) -> None:
         "labeled": 0,
         "accuracy": None,
         "output": str(args.output),
+        "warnings": [],
     }
     lines = [f"{len(found):,} rows: {found.n_features} features, {found.n_classes} logits."]
     known = np.zeros(0, dtype=bool) if found.labels is None else found.labels >= 0
     if known.any():
-        right = float((found.logits[known].argmax(axis=1) == found.labels[known]).mean())
-        document |= {"labeled": int(known.sum()), "accuracy": right}
-        lines.append(f"The network is right on {percent(right)} of the {int(known.sum()):,} labeled rows.")
+        right = found.logits[known].argmax(axis=1) == found.labels[known]
+        accuracy = float(right.mean())
+        document |= {"labeled": len(right), "accuracy": accuracy}
+        lines.append(f"The network is right on {percent(accuracy)} of the {len(right):,} labeled rows.")
+        document["warnings"] = [
+            *doubts(right, found.labels[known]),
+            *_other_normalisation(args, network, data, np.flatnonzero(known)),
+        ]
+    lines += [f"Note: {text}" for text in document["warnings"]]
     console.answer(document, *lines, f"Written: {args.output}")
 
 
+def doubts(right: NDArray[np.bool_], labels: NDArray[Any]) -> list[str]:
+    """Return what there is to doubt about the answers of a network on labeled rows."""
+    guess = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+    if right.mean() > guess + 2.0 * np.sqrt(guess * (1.0 - guess) / len(right)) or guess == 1.0:
+        return []
+    return [
+        f"that is not more than always answering the most frequent class ({percent(guess)}): are the weights those of this network, are its inputs "
+        "prepared as in training, and are the labels in the order of its outputs?"
+    ]
+
+
+def _other_normalisation(args: argparse.Namespace, network: Any, data: Any, labeled: NDArray[Any]) -> list[str]:
+    """Return a note where a usual normalisation other than the one asked for makes a network right more often on some of the rows."""
+    if not isinstance(data, Images):
+        return []
+    rows = data.take(labeled[:: -(-len(labeled) // SAMPLE)])
+
+    def right(mean: Any, std: Any) -> NDArray[Any]:
+        found = _extract(args, network, replace(rows, mean=tuple(mean), std=tuple(std)), None)
+        return np.asarray(found.logits.argmax(axis=1) == found.labels)
+
+    own = right(data.mean, data.std)
+    tried = {name: right(*numbers) for name, numbers in NORMALISATIONS.items() if numbers != (data.mean, data.std)}
+    better = sorted((name for name in tried if _clearly(tried[name], own)), key=lambda name: -tried[name].mean())
+    if not better:
+        return []
+    shares = ", ".join(f"{percent(float(tried[name].mean()))} with --normalise {name}" for name in better)
+    return [
+        f"of {len(own):,} of these rows the network is right on {percent(float(own.mean()))}, and on {shares}: say how it was trained with --normalise, "
+        "or --mean and --std."
+    ]
+
+
+def _clearly(other: NDArray[Any], own: NDArray[Any]) -> bool:
+    """Tell whether answers are better than others: twice so many errors repaired as made, and three standard errors of the difference."""
+    won, lost = int((other & ~own).sum()), int((~other & own).sum())
+    return won >= 2 * lost and won - lost > 3.0 * np.sqrt(won + lost)
+
+
 def _open(args: argparse.Namespace) -> Any:
-    """Open the input as arrays or as batches of them."""
+    """Open the input as arrays or as images."""
     source = Path(args.input)
     if not source.exists():
         raise FileNotFoundError(2, "No such file or directory", str(source))
@@ -128,36 +187,41 @@ def _open(args: argparse.Namespace) -> Any:
     images = open_images(
         source, root=args.root, resize=args.resize, crop=args.crop, mean=args.mean or mean, std=args.std or std
     )
-    chosen = replace(images, labels=_labels(args, images.labels, len(images)))
-    return chosen.batches(args.batch_size, workers=check_count(args.jobs, "--jobs"))
+    return replace(images, labels=_labels(args, images.labels, len(images)))
 
 
 def _labels(args: argparse.Namespace, labels: Any, n: int) -> Any:
     return {"keep": labels, "drop": None, "ood": np.full(n, -1)}[args.labels]
 
 
-def _extract(args: argparse.Namespace, data: Any) -> Activations:
-    """Run the network that was named over the input."""
-    name = args.onnx if args.onnx is not None else args.model
-    progress = False if args.quiet else None
-    options = {"dtype": args.dtype, "to": args.output, "batch_size": args.batch_size, "progress": progress}
-    if args.onnx is None and Path(name).suffix != ".onnx":
+def _extract(args: argparse.Namespace, network: Any, data: Any, to: str | None) -> Activations:
+    """Run a network over the input, to a file or, for a sample, in memory."""
+    if isinstance(data, Images):
+        data = data.batches(args.batch_size, workers=check_count(args.jobs, "--jobs"))
+    progress = False if args.quiet or to is None else None
+    options = {"dtype": args.dtype, "to": to, "batch_size": args.batch_size, "progress": progress}
+    if not isinstance(network, str):
         from poscod.backends.torch import extract
 
-        return extract(_network(args, name), data, args.layer, device=args.device, amp=args.amp, **options)
+        return extract(network, data, args.layer, device=args.device, amp=args.amp, **options)
     from poscod.backends.onnx import extract as extract_onnx
 
-    for option in ("weights", "device", "amp"):
-        if getattr(args, option) is not None:
-            raise InvalidInputError(f"--{option} is for PyTorch networks: an ONNX network has its weights inside.")
-    return extract_onnx(name, data, features=args.layer, **options)
+    return extract_onnx(network, data, features=args.layer, **options)
 
 
-def _network(args: argparse.Namespace, name: str) -> Any:
-    """Build the network that was named."""
+def _network(args: argparse.Namespace) -> Any:
+    """Build the network that was named; an ONNX network is the name of its file."""
+    name = args.onnx if args.onnx is not None else args.model
+    if args.onnx is not None or Path(name).suffix == ".onnx":
+        for option in ("weights", "device", "amp"):
+            if getattr(args, option) is not None:
+                raise InvalidInputError(f"--{option} is for PyTorch networks: an ONNX network has its weights inside.")
+        return str(name)
     from poscod.backends.torch import NETWORKS, build_network, load_exported, load_weights
 
     if name in NETWORKS:
+        if args.weights is None and not args.untrained:
+            raise InvalidInputError(_UNTRAINED.format(name=name))
         return build_network(name, args.classes, args.weights)
     if Path(name).suffix == ".pt2":
         if args.weights is not None:
@@ -171,9 +235,17 @@ def _network(args: argparse.Namespace, name: str) -> Any:
     sys.path.insert(0, os.getcwd())  # where people keep the module they name
     try:
         build = getattr(importlib.import_module(module), attribute)
-        model = build()
+        model, again = build(), build() if args.weights is None and not args.untrained else None
     except Exception as error:
         raise InvalidInputError(f"--model {name} could not be built ({type(error).__name__}: {error}).") from error
     finally:
         sys.path.remove(os.getcwd())
+    if again is not None and _differ(model, again):
+        raise InvalidInputError(_UNTRAINED.format(name=name))
     return model if args.weights is None else load_weights(model, args.weights)
+
+
+def _differ(model: Any, again: Any) -> bool:
+    """Tell whether two networks of one maker have other weights: then they are random."""
+    pairs = zip(*(getattr(made, "state_dict", dict)().values() for made in (model, again)), strict=False)
+    return any(one.shape != two.shape or not bool((one == two).all()) for one, two in pairs)

@@ -2,7 +2,8 @@
 """Which layer made the logits, and what it was given.
 
 Convention: the last layer is the module with a weight matrix whose output *is* the network's logits, number by number; it is found on
-the first batch by watching all such modules. Nothing is inferred from names.
+the first batch by watching all such modules. Where none is, it is the product with a matrix that the code of the network makes itself (``F.linear``,
+``x @ W + b``), called by the name of its matrix. Nothing is inferred from names.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from poscod._validation import listed
 from poscod.exceptions import InvalidInputError
@@ -20,11 +22,69 @@ Tensor = torch.Tensor
 
 
 class Call(NamedTuple):
-    """One call of a watched module."""
+    """One call of a watched module, or one product with a matrix and what was added to it."""
 
     name: str
     given: Tensor
     made: Tensor
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+
+
+_NOT_FOUND = "The model's output is not the output of any layer with a weight matrix (a softmax or a scale after it?): "
+_CHOOSE = "pass {layer}, the name of the one that makes the logits. Candidates: {allowed}."
+_WRAP = (
+    "and no product with a matrix was seen in it. End the network in a torch.nn.Linear, or in torch.nn.functional.linear(features, weight, bias), "
+    "and return what that makes."
+)
+_PRODUCTS = (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.__matmul__)
+_SUMS = (torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__)
+
+
+class Products(TorchFunctionMode):
+    """Notes every product with a matrix that is not the weight of a watched module.
+
+    Parameters
+    ----------
+    model : Module
+    known : list of Module
+        Modules that are watched.
+    """
+
+    def __init__(self, model: torch.nn.Module, known: list[torch.nn.Module]) -> None:
+        super().__init__()
+        self._names = {value.data_ptr(): name for name, value in (*model.named_parameters(), *model.named_buffers())}
+        self._known = {id(module.weight) for module in known}
+        self._calls: list[Call] = []
+
+    def taken(self) -> list[Call]:
+        """Return the products of the call just made, and forget them."""
+        calls, self._calls = self._calls, []
+        return calls
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            if func is torch.nn.functional.linear:
+                self._linear(made, *args, **(kwargs or {}))
+            elif func is torch.addmm and len(args) == 3 and not kwargs:
+                self._note(made, args[1], args[2].T, args[0])
+            elif func in _PRODUCTS and len(args) == 2 and args[1].ndim == 2:
+                self._note(made, args[0], args[1].T, None)
+            elif func in _SUMS and len(args) == 2 and not kwargs and self._calls:
+                last = self._calls[-1]
+                other = next((b for a, b in (args, args[::-1]) if a is last.made), None)
+                if last.bias is None and isinstance(other, Tensor) and other.ndim == 1:
+                    self._calls[-1] = last._replace(made=made, bias=other)
+        return made
+
+    def _linear(self, made: Tensor, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:  # noqa: A002 (as torch calls it)
+        if id(weight) not in self._known and weight.ndim == 2:
+            self._note(made, input, weight, bias)
+
+    def _note(self, made: Tensor, given: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+        name = self._names.get(weight.data_ptr(), f"product {len(self._calls) + 1}")
+        self._calls.append(Call(name, given, made, weight, bias))
 
 
 class LastLayer(ExitStack):
@@ -39,31 +99,37 @@ class LastLayer(ExitStack):
 
     def __init__(self, model: torch.nn.Module, layer: str | None) -> None:
         super().__init__()
-        self.modules = dict(model.named_modules())
+        self.model, self.modules = model, dict(model.named_modules())
         self.linear = [name for name, module in self.modules.items() if _is_linear(module)]
-        if layer is not None and layer not in self.modules:
+        matrices = [name for name, value in model.named_parameters() if value.ndim == 2]
+        if layer is not None and layer not in (*self.modules, *matrices) and not str(layer).startswith("product "):
             raise InvalidInputError(
-                "{layer} must name a module of the model, got '{got}'. Layers with a weight matrix: {allowed}.",
+                "{layer} must name a module of the model, or a matrix of it, got '{got}'. Layers with a weight matrix: {allowed}.",
                 got=layer,
-                allowed=self._listed(),
+                allowed=listed((self.linear or matrices)[-8:]) or "none",
             )
         self.name = layer
         self._calls: list[Call] = []
-        self._watch(self.linear if layer is None else [layer])
+        self._seen: list[str] = []
+        self._own: Call | None = None
+        self._products: Products | None = None
+        if layer is None or layer not in self.modules:
+            self._watch_products()
+        self._watch(self.linear if layer is None else [layer] if layer in self.modules else [])
 
     def read(self, output: Any) -> tuple[Tensor, Tensor]:
         """Return features and logits of the call just made."""
         calls, self._calls = self._calls, []
+        own = [] if self._products is None else self._products.taken()
+        self._seen = list(dict.fromkeys(call.name for call in own))
         logits = logits_of(output)
-        found = {
-            (call.name, where): (features, values)
-            for call in calls
-            for where, values in logits
-            if (features := _match(call, values)) is not None
-        }
+        if self.name is not None:
+            own = [call for call in own if call.name == self.name]
+        found = _matches(calls, logits) or _matches(own, logits)
         if self.name is None:
             self._settle(list(found))
-        features, values = next(iter(found.values())) if found else self._not_returned(calls, logits)
+        self._own = next((call for call in own if call.name == self.name), None)
+        features, values = next(iter(found.values())) if found else self._not_returned([*calls, *own], logits)
         if values.shape[1] < 2:
             raise InvalidInputError(
                 f"The layer '{self.name}' must give one logit per class, got a single column: turn a single logit z into the two "
@@ -71,8 +137,10 @@ class LastLayer(ExitStack):
             )
         return features, values
 
-    def head(self) -> tuple[Tensor, Tensor | None] | tuple[None, None]:
+    def head(self) -> tuple[Tensor | None, Tensor | None]:
         """Return weight and bias of the layer, where it has a weight."""
+        if self._own is not None:
+            return self._own.weight, self._own.bias
         module: Any = self.modules[self.name or ""]
         weight = getattr(module, "weight", None)
         if not isinstance(weight, Tensor):
@@ -91,6 +159,10 @@ class LastLayer(ExitStack):
         for name in names:
             self.enter_context(self.modules[name].register_forward_hook(note(name), with_kwargs=True))
 
+    def _watch_products(self) -> None:
+        known = [self.modules[name] for name in self.linear]
+        self._products = self.enter_context(Products(self.model, known))
+
     def _settle(self, found: list[tuple[str, str]]) -> None:
         """Choose the layer whose output is the logits, and watch no other."""
         names = {name for name, _ in found}
@@ -100,14 +172,13 @@ class LastLayer(ExitStack):
                 found=", ".join(f"'{name}' made {where}" for name, where in found),
             )
         if not names:
-            raise InvalidInputError(
-                "The model's output is not the output of any layer with a weight matrix (a softmax or a scale after it, or a layer "
-                "without a module): pass {layer}, the name of the one that makes the logits. Candidates: {allowed}.",
-                allowed=self._listed(),
-            )
-        self.name = names.pop()
+            raise InvalidInputError(_NOT_FOUND + (_CHOOSE if self._listed() else _WRAP), allowed=self._listed())
+        self.name, self._products = names.pop(), None
         self.close()
-        self._watch([self.name])
+        if self.name in self.modules:
+            self._watch([self.name])
+        else:
+            self._watch_products()
 
     def _not_returned(self, calls: list[Call], logits: list[tuple[str, Tensor]]) -> tuple[Tensor, Tensor]:
         """Read a layer whose output the model changes before it returns it."""
@@ -119,11 +190,21 @@ class LastLayer(ExitStack):
             got=self.name,
             made=" and ".join(f"{tuple(made.shape)} from {tuple(given.shape)}" for given, made in pairs) or "nothing",
             shapes=", ".join(f"{where} {tuple(values.shape)}" for where, values in logits),
-            allowed=self._listed(),
+            allowed=self._listed() or "none",
         )
 
     def _listed(self) -> str:
-        return listed(self.linear[-8:]) or "none"
+        return listed([*self.linear, *self._seen][-8:])
+
+
+def _matches(calls: list[Call], logits: list[tuple[str, Tensor]]) -> dict[tuple[str, str], tuple[Tensor, Tensor]]:
+    """Return features and logits of the calls that made what the network returns, by name of the layer and place in the output."""
+    return {
+        (call.name, where): (features, values)
+        for call in calls
+        for where, values in logits
+        if (features := _match(call, values)) is not None
+    }
 
 
 def logits_of(output: Any, where: str = "the output") -> list[tuple[str, Tensor]]:
