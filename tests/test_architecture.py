@@ -31,6 +31,7 @@ LAYERS = {
     "decision": 1,
     "rule": 1,
     "verdict": 1,
+    "labels": 1,
     "metrics": 2,
     "scores": 2,
     "risk": 3,
@@ -58,6 +59,8 @@ WITHIN_LAYER = {
     ("_validation", "exceptions"),
     ("_files", "exceptions"),
     ("_files", "_validation"),
+    ("activations", "labels"),
+    ("decision", "labels"),
     ("rule", "decision"),
     ("rule", "problem"),
 }

@@ -33,7 +33,7 @@ def test_predictions_keep_types(decisions):
         np.array(["a", "b", "c", "d"]),
         *(getattr(decisions, c) for c in ("accept", "reason", "risk", "log_ratio", "score")),
     )
-    assert texts.predictions().tolist() == ["a", -1, -1, -1]
+    assert texts.predictions().tolist() == ["a", "rejected", "rejected", "rejected"]
     assert texts.predictions("cannot say").tolist() == ["a", "cannot say", "cannot say", "cannot say"]
     assert decisions.predictions("reject").tolist() == [3, "reject", "reject", "reject"]
     assert np.isnan(decisions.predictions(np.nan)[1])

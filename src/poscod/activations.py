@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 
 from poscod._files import check_source, replacing
 from poscod._optional import require
-from poscod._validation import as_array, check_count, check_matrix, check_vector
+from poscod._validation import as_array, check_count, check_matrix, check_vector, listed, refusal
 from poscod.exceptions import InvalidInputError, PoscodError
+from poscod.labels import as_labels, codes_of, is_text, marked_rows
 
 __all__ = ["Activations"]
 
-PARTS = ("features", "logits", "labels", "weight", "bias")
+PARTS = ("features", "logits", "labels", "weight", "bias", "classes")
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -44,7 +45,7 @@ class Activations:
     logits : array-like of shape (n, K) or None
         Output of the last layer, before softmax.
     labels : array-like of shape (n,), default=None
-        True class indices; -1 marks an OOD or unlabeled row.
+        True class indices, or names where `classes` are given; -1 marks an OOD or unlabeled row. Kept as indices.
     weight : array-like of shape (K, d), default=None
         Weight of the last layer.
     bias : array-like of shape (K,), default=None
@@ -52,6 +53,8 @@ class Activations:
     table : bool, default=False
         Whether the features are columns of a table, each with a unit of its own, instead of a network's layer: distances are
         then taken between standardised columns. Not written to files.
+    classes : array-like of shape (K,), default=None
+        Names of the classes, in the order of the logits: texts. A `POSCOD` fitted on such rows answers with them.
 
     Notes
     -----
@@ -66,6 +69,8 @@ class Activations:
     (2, 2, 2)
     >>> a[:1].labels
     array([0])
+    >>> Activations(logits=[[3.0, 1.0]], labels=["dog"], classes=["dog", "cat"]).labels
+    array([0])
     """
 
     features: Any = None
@@ -74,6 +79,7 @@ class Activations:
     weight: Any = None
     bias: Any = None
     table: bool = False
+    classes: Any = None
 
     def __post_init__(self) -> None:
         if self.features is None and self.logits is None:
@@ -83,9 +89,10 @@ class Activations:
         logits = None if self.logits is None else check_matrix(self.logits, "logits", rows=rows)
         n = len(features) if features is not None else len(logits)  # type: ignore[arg-type]
         k = None if logits is None else logits.shape[1]
-        labels = None if self.labels is None else check_label_column(self.labels, n, k)
+        classes = None if self.classes is None else _check_classes(self.classes, k)
+        labels = None if self.labels is None else check_label_column(self.labels, n, k, classes)
         weight, bias = _check_head(self.weight, self.bias, features, logits)
-        for name, value in zip(PARTS, (features, logits, labels, weight, bias), strict=True):
+        for name, value in zip(PARTS, (features, logits, labels, weight, bias, classes), strict=True):
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
@@ -124,7 +131,7 @@ class Activations:
 
         Parameters
         ----------
-        name : {"features", "logits", "labels", "weight", "bias"}
+        name : {"features", "logits", "labels", "weight", "bias", "classes"}
             The part.
         caller : str
             What needs it, as the subject of the error sentence.
@@ -177,7 +184,7 @@ class Activations:
         ----------
         path : str or path-like
             Name ending in ``.npz`` or ``.safetensors`` (extra ``files``). Parts are found by their names
-            (``features``, ``logits``, ``labels``, ``weight``, ``bias``); other arrays in the file are ignored.
+            (``features``, ``logits``, ``labels``, ``weight``, ``bias``, ``classes``); other arrays in the file are ignored.
         mmap : bool, default=True
             Map float32 and float64 arrays instead of copying them; the file is read through once to refuse NaN, and half
             precision becomes double precision in memory. Compressed
@@ -262,7 +269,10 @@ def _map_npy(path: Path, file: BinaryIO, end: int) -> NDArray[Any] | None:
 def _write_safetensors(file: BinaryIO, arrays: Arrays) -> None:
     """Write a safetensors file."""
     package = require("safetensors.numpy", extra="files", feature="Writing .safetensors")
-    file.write(package.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items() if name != "classes"}
+    # Tensors hold no texts.
+    names = {"classes": json.dumps(arrays["classes"].tolist())} if "classes" in arrays else None
+    file.write(package.save(tensors, metadata=names))
 
 
 def _read_safetensors(path: Path, mmap: bool) -> Arrays:
@@ -281,6 +291,8 @@ def _read_safetensors(path: Path, mmap: bool) -> Arrays:
                 arrays[name] = np.memmap(path, dtype, "r", offset, shape)
             else:
                 arrays[name] = tensors.get_tensor(name)
+        if names := header.get("__metadata__", {}).get("classes"):
+            arrays["classes"] = np.array(json.loads(names))
     return arrays
 
 
@@ -299,16 +311,68 @@ def file_format(
     return FORMATS[path.suffix]
 
 
-def check_label_column(labels: Any, n: int, n_classes: int | None, *, start: int = 0) -> NDArray[np.int64]:
-    """Check whole numbers from -1 (not ID, or unknown) up to the last class; `start` is the number of the first row."""
-    column = check_vector(labels, "labels", n=n, like="features and logits")
+def check_label_column(
+    labels: Any,
+    n: int,
+    n_classes: int | None,
+    classes: NDArray[Any] | None = None,
+    *,
+    start: int = 0,
+    name: str = "labels",
+) -> NDArray[np.int64]:
+    """Check whole numbers from -1 (not ID, or unknown) up to the last class, or names of classes; `start` is the number of the first row."""
+    given = as_labels(labels, name)
+    if is_text(given):
+        return _named_labels(given, n, classes, start, name)
+    column = check_vector(given, name, n=n, like="features and logits")
     bad = np.flatnonzero((column < -1) | (column >= (n_classes or np.inf)) | (column != np.floor(column)))
     if len(bad):
-        classes = "" if n_classes is None else f" 0, ..., {n_classes - 1}"
+        known = "" if n_classes is None else f" 0, ..., {n_classes - 1}"
         raise InvalidInputError(
-            f"labels must be class indices{classes}, or -1 for OOD and unlabeled rows, got {column[bad[0]]:g} at row {start + bad[0]}."
+            f"labels must be class indices{known}, or -1 for OOD and unlabeled rows, got {column[bad[0]]:g} at row {start + bad[0]}."
         )
     return column.astype(np.int64)
+
+
+def _named_labels(
+    given: NDArray[Any], n: int, classes: NDArray[Any] | None, start: int, name: str
+) -> NDArray[np.int64]:
+    """Return names of classes as indices; the mark of rows without a label stays -1."""
+    if classes is None:
+        raise refusal(
+            name,
+            "holds texts, such as {got!r}, and the order of the classes in the logits is not known: pass Activations(..., classes=[...]), a name for each logit.",
+            got=given.tolist()[0],
+        )
+    if given.shape != (n,):
+        raise refusal(
+            name, "must have as many rows as features and logits ({allowed}), got {got}.", allowed=n, got=len(given)
+        )
+    codes = codes_of(classes, given)
+    bad = np.flatnonzero((codes < 0) & ~marked_rows(given))
+    if len(bad):
+        raise refusal(
+            name,
+            "must hold one of the classes ({allowed}), or -1 for OOD and unlabeled rows, got {got!r} at row {row}.",
+            allowed=listed(classes),
+            got=given.tolist()[bad[0]],
+            row=start + int(bad[0]),
+        )
+    return codes.astype(np.int64)
+
+
+def _check_classes(classes: Any, n_classes: int | None) -> NDArray[Any]:
+    """Check the names of the classes: as many as there are logits, each once."""
+    names = as_labels(classes, "classes")
+    wanted = len(names) if n_classes is None and names.ndim == 1 else n_classes
+    if names.shape != (wanted,) or len(set(names.tolist())) != wanted or not is_text(names):
+        raise refusal(
+            "classes",
+            "must be {allowed} different texts, one a logit, got {got}.",
+            allowed=wanted,
+            got=listed(names.ravel().tolist()),
+        )
+    return names
 
 
 def _check_head(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from poscod._optional import require
 from poscod._validation import Floats, check_number, check_vector
+from poscod.labels import is_text, reject_label_for
 
 __all__ = ["Decisions", "Scored"]
 
@@ -126,16 +127,17 @@ class Decisions:
         Parameters
         ----------
         reject_label : object, default=-1
-            What stands where an answer was rejected.
+            What stands where an answer was rejected; among texts -1 is the word "rejected".
 
         Returns
         -------
         label : ndarray of shape (n,)
             An array of objects where labels and reject label are not both numbers or both texts.
         """
+        reject_label = reject_label_for(reject_label, self.label)
         mark = np.asarray(reject_label)
         # Numbers among texts, and texts among numbers, must stay what they are.
-        mixed = (self.label.dtype.kind in "US") != (mark.dtype.kind in "US")
+        mixed = is_text(self.label) != is_text(mark) or mark.dtype.kind == "O"
         label = self.label.astype(object if mixed else np.result_type(self.label, mark))
         label[~self.accept] = reject_label
         return label

@@ -2,7 +2,7 @@
 """NPY and NPZ files as tables: plain arrays, memory-mapped, never a pickle.
 
 Convention: an NPZ file is a table of named arrays of one length; a two-dimensional array is a matrix column. Files of `Activations`
-are such tables: their last layer is passed over. A two-dimensional
+are such tables: their last layer is passed over, and labels have the names of their classes where the file has them. A two-dimensional
 NPY file has columns called 0, 1, 2, ...; a structured one has the names of its fields; a vector is the column 0.
 """
 
@@ -21,6 +21,7 @@ from poscod.activations import read_npz
 from poscod.cli._arrow import sentences
 from poscod.cli._columns import Column, Table, arrow, arrow_kind, check_width, to_arrow, to_numpy
 from poscod.exceptions import InvalidInputError
+from poscod.labels import UNLABELED
 
 # What a zip archive can hold, with the ending.
 _LONGEST_NAME = 65_000
@@ -55,7 +56,26 @@ def open_npz(path: Path, files: list[Path], whole: bool) -> Table:
     """Open the arrays of an NPZ file; stored ones are mapped, compressed ones are read."""
     with sentences(path, "NPZ"):
         arrays = read_npz(path, mmap=True, names=None)
-    return ArrayTable(path, _without_head(arrays))
+    names = _class_names(arrays)
+    if names is not None and "labels" in arrays and arrays["labels"].dtype.kind in "iu":
+        arrays["labels"] = np.append(names, str(UNLABELED))[arrays["labels"]]  # the last one is that of -1
+    table = ArrayTable(path, _without_head(arrays))
+    table.classes = () if names is None else tuple(names.tolist())
+    return table
+
+
+def _class_names(arrays: dict[str, NDArray[Any]]) -> NDArray[Any] | None:
+    """Take the names of a network's classes out of the arrays of `Activations`; None where there are none."""
+    logits, names = arrays.get("logits"), arrays.get("classes")
+    if (
+        logits is None
+        or names is None
+        or logits.ndim != 2
+        or names.dtype.kind != "U"
+        or names.shape != (logits.shape[1],)
+    ):
+        return None
+    return np.array(arrays.pop("classes"))
 
 
 def _without_head(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

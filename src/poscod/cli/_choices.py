@@ -19,6 +19,7 @@ from sklearn.naive_bayes import GaussianNB
 from poscod._validation import check_choice, listed
 from poscod.cli._tables import open_table
 from poscod.exceptions import InvalidInputError
+from poscod.labels import REJECTED, UNLABELED
 from poscod.problem import LOSSES
 from poscod.ratio import CorrectedSigmoid
 
@@ -43,7 +44,7 @@ def ratio_name(text: str) -> str:
 def reject_label_of(text: str | None, classes: list[Any]) -> Any:
     """Return a reject label of the type of the classes that is none of them."""
     texts = isinstance(classes[0], str)
-    label: Any = text or ("rejected" if texts else -1)
+    label: Any = text or (REJECTED if texts else UNLABELED)
     if not texts:
         try:
             label = int(label)

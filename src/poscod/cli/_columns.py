@@ -102,6 +102,8 @@ class Table:
     """A table opened for reading, see `poscod.cli._tables.open_table`: its columns in order; `n_rows` is None where only reading tells."""
 
     gaps: Container[Any] = (None,)
+    classes: tuple[str, ...] = ()
+    """Names of the classes in the order of the logits, where the file knows them."""
 
     def __init__(self, path: Path, columns: Sequence[Column], n_rows: int | None) -> None:
         self.path, self.n_rows = path, n_rows

@@ -39,6 +39,7 @@ from poscod.cli._notes import column_notes, list_notes, share_notes
 from poscod.cli._reviewed import reviewed_rows
 from poscod.cli._tables import check_output, open_table, same_file
 from poscod.exceptions import InvalidInputError, PoscodWarning
+from poscod.labels import reject_label_for
 from poscod.metrics import Interval
 from poscod.model import (
     ON_DRIFT,
@@ -290,7 +291,7 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         "class_mix": mix_document(model),
         "drift": drift_document(model),
         "rule": model.rule_.to_dict(),
-        "reject_label": model.reject_label,
+        "reject_label": reject_label_for(model.reject_label, schema.labels(model.scorer_.classes)),
         "warnings": notes,
     }
     console.answer(document, *_story(model, document))

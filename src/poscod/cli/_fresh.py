@@ -18,6 +18,7 @@ from poscod.cli._console import add_alias
 from poscod.cli._inputs import labels_of, read_rows, schema_for
 from poscod.cli._tables import open_table
 from poscod.exceptions import InvalidInputError
+from poscod.labels import is_text
 from poscod.model import Schema
 
 
@@ -75,4 +76,6 @@ def read_fresh(
     if not schema.target and target in schema.features:  # a model saved from Python takes all columns of numbers
         schema = replace(schema, features=tuple(name for name in schema.features if name != target))
     rows = {name: reader(schema, table) for name, table in tables.items()}
-    return Fresh(tables, rows, labels_of(schema, tables["id"], target), schema, target)
+    return Fresh(
+        tables, rows, labels_of(schema, tables["id"], target, named=is_text(model.scorer_.classes)), schema, target
+    )

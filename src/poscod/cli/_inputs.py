@@ -103,7 +103,7 @@ def choose_schema(args: argparse.Namespace, table: Table) -> Schema:
         tuple(logits),
         probabilities=args.probabilities is not None,
         table=any(table.columns[name].kind != "matrix" for name in features),
-        classes=tuple(args.classes.split(",")) if args.classes else _class_names(logits, pattern),
+        classes=tuple(args.classes.split(",")) if args.classes else table.classes or _class_names(logits, pattern),
         target=args.target,
         id=args.row_id or "",
     )
@@ -139,11 +139,11 @@ def read_rows(schema: Schema, table: Table) -> Any:
     return rows_of(schema, table.read(schema.names))
 
 
-def labels_of(schema: Schema, table: Table, column: str) -> NDArray[Any]:
-    """Return the labels of all rows of a table: whole numbers or texts; class indices with an outside classifier."""
+def labels_of(schema: Schema, table: Table, column: str, named: bool = False) -> NDArray[Any]:
+    """Return the labels of all rows of a table: whole numbers or texts; class indices with an outside classifier, unless the model has names of its classes."""
     block = table.read([column])
     values = _labels(block, column)
-    if schema.logits and not schema.classes and values.dtype.kind == "U":
+    if schema.logits and not schema.classes and not named and values.dtype.kind == "U":
         raise InvalidInputError(
             f"column '{column}' of {table.path} holds texts, and the order of the classes in the logits is not known: "
             "pass --classes A,B,..."

@@ -20,6 +20,7 @@ from poscod._validation import Floats, check_choice, check_number
 from poscod.activations import Activations
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError, PoscodWarning
+from poscod.labels import as_labels, codes_of
 from poscod.metrics import Interval
 from poscod.mix import ClassMix
 from poscod.model._drift import column_names, named_columns
@@ -177,25 +178,25 @@ def loss_values_of(rule: Rule, calibration: Calibration) -> Floats:
 def judge(model: Any, X: Any, y: Any) -> tuple[Decisions, Floats, NDArray[np.intp]]:
     """Decide on labeled rows; return also the losses of the answers, and the class indices."""
     decisions = model.decide(X)
-    y = np.asarray(y)
+    y = as_labels(y)
     if len(y) != len(decisions):
         raise InvalidInputError(
             "{y} must have as many rows as {X} ({allowed}), got {got}.", allowed=len(decisions), got=len(y)
         )
     classes = model.calibration_.classes
-    truth, answer = codes_of(classes, y), np.searchsorted(classes, decisions.label)
+    truth, answer = known_codes(classes, y), codes_of(classes, decisions.label)
     return decisions, model.rule_.problem.losses(truth, answer, len(classes)), truth
 
 
-def codes_of(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:
-    """Return labels as class indices."""
-    unknown = ~np.isin(y, classes)
-    if unknown.any():
+def known_codes(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:
+    """Return labels as class indices; one that is no class is refused."""
+    codes = codes_of(classes, y)
+    if (codes < 0).any():
         raise InvalidInputError(
             "{y} must hold labels seen at fit, got {got!r}: OOD rows are passed apart, as {X_ood}.",
-            got=y[unknown].tolist()[0],
+            got=y[codes < 0].tolist()[0],
         )
-    return np.searchsorted(classes, y)
+    return codes
 
 
 def read_sample(
@@ -301,7 +302,7 @@ def check_ratio(
         return None
     rows = _some(X), _some(X_unlabeled)
     known, traffic = map(scorer.view, rows)
-    codes = np.searchsorted(scorer.classes, _some(np.asarray(y)))
+    codes = codes_of(scorer.classes, as_labels(_some(np.asarray(y))))
     if scorer.network or isinstance(scorer.classifier, FrozenEstimator):
         # Only an outside classifier may have been trained on rows that are called fresh; labels tell.
         known = Activations(known.features, known.logits, codes, table=known.table)

@@ -20,13 +20,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from poscod._validation import Floats, check_choice, check_labels, check_weight, listed, refusal
-from poscod.activations import Activations
+from poscod.activations import Activations, check_label_column
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
+from poscod.labels import as_labels, check_reject_label, is_text, marked_rows
 from poscod.model._drift import ON_DRIFT, closed, drift_of, settled, tell
 from poscod.model._folds import UnstableFeaturesError, fit_folds
 from poscod.model._groups import in_groups
 from poscod.model._memory import Memory
 from poscod.model._mix import MIX_ROWS, bias_of, carry_error, check_mix, find_mix, in_mix
+from poscod.model._parameters import asked, held_out, ratio_to_fit, template_of
 from poscod.model._parts import (
     TRAFFIC_ROWS,
     Kept,
@@ -36,7 +38,7 @@ from poscod.model._parts import (
 from poscod.model._plan import Indices, plan_folds, plan_shares
 from poscod.model._range import Guard, numeric_columns, scale_of
 from poscod.model._reviewed import Reviewed, check_finite, learn_from, read_reviewed
-from poscod.model._rows import marked_rows, n_rows, row_keys, same_rows, take
+from poscod.model._rows import n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead, Scorer, needs_transform, view
 from poscod.model._trained_on import trained_on
@@ -61,7 +63,7 @@ def fit_on(
     reviewed: tuple[Any, Any] = (None, None),
 ) -> Any:
     """Fit a POSCOD on the rows that an engine looks at, and return it; groups are those of X and of the traffic given beside it, reviewed are rows and verdicts."""
-    problem, calibration = model._asked(), model._held_out()
+    problem, calibration = asked(model), held_out(model)
     if not engine.folds and calibration == "auto":
         calibration = SHARE
     if not (engine.folds or isinstance(calibration, float)):
@@ -77,10 +79,11 @@ def fit_on(
         validate_data(model, engine.like, skip_check_array=True)
     rows, marked, weights = _read_labels(engine, y, sample_weight, network)
     classes, codes = (
-        (np.arange(engine.like.n_classes), rows.codes) if network else np.unique(rows.y, return_inverse=True)
+        (NetworkHead().fit(engine.like).classes_, rows.codes) if network else np.unique(rows.y, return_inverse=True)
     )
     if len(classes) < 2:
         raise refusal("y", "must hold at least two classes, got one class: {got}.", got=classes.tolist())
+    check_reject_label(model.reject_label, classes)
     rows = rows._replace(codes=codes)
     problem.loss_matrix(len(classes))
     n_unlabeled = engine.split_off(marked)
@@ -102,7 +105,7 @@ def fit_on(
         )
     rows, traffic_group = in_groups(engine, rows, marked, groups, n_unlabeled)
     unlabeled = Unlabeled(weights[1], traffic_group)
-    template, ratio = model._template(network), model._ratio() if n_unlabeled else None
+    template, ratio = template_of(model, network), ratio_to_fit(model) if n_unlabeled else None
     guaranteed = model.threshold == "guaranteed" or isinstance(problem, RiskBound)
 
     def fitted(ratio: Any) -> tuple[Scorer, Calibration]:
@@ -132,7 +135,7 @@ def _read_labels(
     engine: Any, y: Any, weight: Any, network: bool
 ) -> tuple[Labeled, Indices, tuple[Floats | None, Floats | None]]:
     """Tell labeled from unlabeled rows; return also the weights of both."""
-    y = column_or_1d(y, warn=True)
+    y = as_labels(column_or_1d(y, warn=True))
     if len(y) != len(engine):
         raise InvalidInputError(
             "{y} must have as many rows as {X} ({allowed}), got {got}.", allowed=len(engine), got=len(y)
@@ -146,10 +149,17 @@ def _read_labels(
             got=len(marked),
         )
     check_classification_targets(y[at])
-    codes = check_labels(y[at], "y", engine.like.n_classes) if network else np.zeros(len(at), dtype=np.int64)
+    codes = _network_codes(engine.like, y[at]) if network else np.zeros(len(at), dtype=np.int64)
     own = None if weight is None else weight[at]
     other = None if weight is None or not len(marked) else weight[marked]
     return Labeled(at, y[at], codes, own), marked, (own, other)
+
+
+def _network_codes(rows: Activations, y: NDArray[Any]) -> NDArray[np.int64]:
+    """Return labels of a network's rows as class indices: they are some, or the names of its classes."""
+    if is_text(y):
+        return check_label_column(y, len(y), rows.n_classes, rows.classes, name="y")
+    return check_labels(y, "y", rows.n_classes)
 
 
 def _by_folds(
@@ -279,12 +289,24 @@ def _by_shares(
     )
 
 
+def check_classes(rows: Activations, classes: NDArray[Any], name: str = "X") -> None:
+    """Refuse rows of a network whose classes have other names, or another order; rows without names are taken as they come."""
+    if rows.classes is not None and is_text(classes) and not np.array_equal(rows.classes, classes):
+        raise InvalidInputError(
+            f"{{{name}}} must have the classes of the rows given to fit, in the same order ({{allowed}}), got {{got}}.",
+            allowed=listed(classes),
+            got=listed(rows.classes),
+        )
+
+
 def check_traffic(X: Any, other: Any, name: str = "X_unlabeled") -> None:
     """Refuse traffic of another kind, with other columns, or that is a copy of the labeled rows: something was mixed up."""
     if other is None:
         return
     if isinstance(X, Activations) != isinstance(other, Activations):
         raise InvalidInputError(f"{name} must be of the kind of X: Activations or not.")
+    if isinstance(X, Activations) and X.classes is not None:
+        check_classes(other, X.classes, name)
     names = [list(map(str, rows.columns)) for rows in (X, other) if hasattr(rows, "columns")]
     if len(names) == 2 and names[0] != names[1]:
         raise InvalidInputError(

@@ -207,7 +207,7 @@ def _out_of_fold(
             seen = made.view(part, take(side, at))
             # A class that the rows outside the fold do not hold is all but impossible there.
             out[at] = np.log(LEAST_PROBABILITY)
-            out[np.ix_(at, np.searchsorted(classes, part.classes_))] = seen.logits
+            out[np.ix_(at, np.unique(learn.codes))] = seen.logits
             made.add(part, at, seen.features)
         informed[inside[0]] = np.isin(rest.codes[inside[0]], learn.codes)
     codes = rest.codes, None

@@ -7,6 +7,7 @@ Convention: positions count the rows of X; class indices follow the order of the
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ def given_classifier(template: Any, like: Any, classes: NDArray[Any]) -> Any:
 
 
 def fit_classifier(template: Any, X: Any, rows: Labeled) -> Any:
-    """Train a classifier on rows in memory."""
+    """Train a classifier on rows in memory; its probabilities are those of the classes of these rows, in order."""
     classifier = clone(template)
     arguments = {}
     if rows.weight is not None and has_fit_parameter(classifier, "sample_weight"):
@@ -96,6 +97,11 @@ def fit_classifier(template: Any, X: Any, rows: Labeled) -> Any:
     try:
         return classifier.fit(X, rows.y, **arguments)
     except ValueError as error:
+        codes = np.unique(rows.codes, return_inverse=True)[1]
+        if not np.array_equal(codes, rows.y):
+            # Some take 0, 1, 2, ... alone; the scorer knows which class each stands for. What they say of the labels themselves is the better sentence.
+            with suppress(ValueError):
+                return clone(template).fit(X, codes, **arguments)
         first = classifier[0] if isinstance(classifier, Pipeline) else classifier
         tags = get_tags(first).input_tags
         takes_texts = tags.string or tags.categorical or isinstance(first, ColumnTransformer)

@@ -15,16 +15,14 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from poscod._validation import Floats, check_choice, check_count, check_number, check_weight, refusal
+from poscod._validation import Floats, check_weight, refusal
 from poscod.activations import Activations
 from poscod.decision import Decisions, Explained, Scored
 from poscod.exceptions import InvalidInputError
+from poscod.labels import as_labels, marked_rows
 from poscod.mix import ClassMix
 from poscod.model import _file
 from poscod.model._evaluate import (
@@ -36,16 +34,15 @@ from poscod.model._evaluate import (
     mix_for,
     read_sample,
 )
-from poscod.model._fit import check_traffic, fit_on
+from poscod.model._fit import check_classes, check_traffic, fit_on
 from poscod.model._memory import Memory
 from poscod.model._mix import mix_weights
-from poscod.model._rows import as_indexable, marked_rows, n_rows, take
+from poscod.model._parameters import asked, held_out
+from poscod.model._rows import as_indexable, n_rows, take
 from poscod.model._schema import Schema
-from poscod.model._scorer import NetworkHead
 from poscod.problem import Budget, Problem, RiskBound, ScodProblem
-from poscod.ratio import CorrectedSigmoid
 from poscod.rule import Rule
-from poscod.selector import TPR_OVER, solve
+from poscod.selector import solve
 
 
 class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -87,7 +84,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         share: that part is kept from the classifier; one half of it calibrates r and fits g, the other sets the threshold. "auto" is the share
         0.5 on Dask, and where a pipeline makes features of texts or categories that depend on the rows it was fitted on.
     reject_label : object, default=-1
-        What `predict` returns where it abstains.
+        What `predict` returns where it abstains, none of the classes; -1 is the word "rejected" where the classes are texts.
     random_state : int, RandomState or None, default=None
         Splits the labeled rows. Folds depend on it and on what rows hold, not on their order.
 
@@ -179,9 +176,9 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or Activations of n rows
-            Labeled rows; rows whose label is -1 are the unlabeled traffic.
+            Labeled rows; rows whose label is -1 ("-1" among texts) are the unlabeled traffic.
         y : array-like of shape (n,), default=None
-            Labels; None takes the labels of `Activations`.
+            Labels: numbers, texts or booleans, in an array, a list, or a column of pandas or polars. None takes the labels of `Activations`.
         X_unlabeled : like X, default=None
             The traffic, where it is not marked in y.
         sample_weight : array-like of shape (n,), default=None
@@ -202,8 +199,8 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         self : POSCOD
         """
-        self._asked()
-        self._held_out()
+        asked(self)
+        held_out(self)
         if isinstance(X, Activations):
             y = X.need("labels", caller="POSCOD.fit without y") if y is None else y
         else:
@@ -529,7 +526,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : like the rows given to `fit`
             Inputs, of the kind given to `fit`.
         y : array-like of shape (n,)
-            Labels; -1 marks unlabeled traffic.
+            Labels; -1 ("-1" among texts) marks unlabeled traffic.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
 
@@ -540,7 +537,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Higher is better, so that GridSearchCV can choose by it among models of one problem; alpha, loss and problem are the
             yardstick itself and cannot be chosen by it. A rule that accepts no ID row has the worst score, minus the largest loss.
         """
-        X, y = as_indexable(X), np.asarray(y)
+        X, y = as_indexable(X), as_labels(y)
         mark = marked_rows(y)
         weight = check_weight(sample_weight, "sample_weight", n_rows(X), like="X")
         decisions, loss, codes = judge(self, take(X, np.flatnonzero(~mark)), y[~mark])
@@ -648,6 +645,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Activations) != self.scorer_.network:
             raise InvalidInputError("X must be of the kind given to fit: Activations or not.")
         if isinstance(X, Activations):
+            check_classes(X, self.scorer_.classes)
             return X
         X = as_indexable(X)
         if hasattr(self, "n_features_in_") and np.ndim(X) == 1:
@@ -657,65 +655,11 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validate_data(self, X, reset=False, skip_check_array=True)
         return X
 
-    def _asked(self) -> Problem:
-        """Return the problem that the parameters ask for."""
-        short = (self.alpha, self.tpr_min, self.loss)
-        check_choice(self.tpr_over, "tpr_over", TPR_OVER)
-        if self.problem is None:
-            return ScodProblem(*short)
-        if not isinstance(self.problem, Problem):
-            raise refusal("problem", "must be a problem of poscod.problem, got {got!r}.", got=self.problem)
-        if ScodProblem(*short) != ScodProblem():
-            raise InvalidInputError("problem excludes alpha, tpr_min and loss: put them into the problem.")
-        if self.tpr_over == "classes" and self.problem.tpr_min is None:
-            raise refusal(
-                "tpr_over",
-                "= 'classes' needs a problem that asks for a TPR, such as ScodProblem, got {got}: use {tpr_over} = 'all' or another problem.",
-                got=type(self.problem).__name__,
-            )
-        return self.problem
-
     def _ask(self, problem: Problem) -> None:
         """Set the parameters so that a refit asks for a problem."""
         short = problem if type(problem) is ScodProblem else ScodProblem()
         self.alpha, self.tpr_min, self.loss = short.alpha, short.tpr_min, short.loss
         self.problem = None if short is problem else problem
-
-    def _held_out(self) -> float | int | str:
-        """Return how rows are held out: "auto", a share (float) or a number of folds (int)."""
-        check_choice(self.threshold, "threshold", {"empirical": 0, "guaranteed": 1})
-        check_number(self.delta, "delta", 0.0, 1.0, closed="neither")
-        if isinstance(self.calibration, str):
-            if self.calibration != "auto":
-                raise refusal(
-                    "calibration", "must be 'auto', a share or a number of folds, got {got!r}.", got=self.calibration
-                )
-            return "auto"
-        if not isinstance(self.calibration, (int, np.integer)) or isinstance(self.calibration, bool):
-            return check_number(self.calibration, "calibration", 0.0, 1.0, closed="neither")
-        if self.threshold == "guaranteed":
-            raise InvalidInputError(
-                "{threshold}='guaranteed' needs rows that nothing was fitted on: {parameter} must be 'auto' or a share, got {got} folds.",
-                parameter="calibration",
-                got=self.calibration,
-            )
-        return check_count(self.calibration, "calibration", 2)
-
-    def _template(self, network: bool) -> Any:
-        """Return the classifier to fit."""
-        if network:
-            if self.classifier is not None:
-                raise InvalidInputError(
-                    "classifier must be None with Activations: the network's logits are the classifier."
-                )
-            return NetworkHead()
-        if self.classifier is not None:
-            return self.classifier
-        return make_pipeline(StandardScaler(with_mean=False), LogisticRegression(max_iter=1000))
-
-    def _ratio(self) -> Any:
-        """Return the ratio to fit."""
-        return CorrectedSigmoid() if self.ratio is None else self.ratio
 
     def _ranking(self) -> Problem:
         """Return the problem by which inputs are ranked now."""

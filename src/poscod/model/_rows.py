@@ -83,13 +83,6 @@ def columns_without_numbers(X: Any) -> list[str]:
     return found
 
 
-def marked_rows(y: NDArray[Any]) -> NDArray[np.bool_]:
-    """Tell which rows y marks as unlabeled: those whose label is -1."""
-    if y.dtype.kind in "US":  # texts have no -1; an array of objects may mix texts and -1
-        return np.zeros(len(y), dtype=bool)
-    return np.array([isinstance(value, numbers.Real) and float(value) == -1.0 for value in y.tolist()], dtype=bool)
-
-
 def row_keys(X: Any, other: Any, seed: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Return a number per row of two tables of one kind, equal for equal rows, whatever their place; gaps are equal to each other."""
     if isinstance(X, Activations):

@@ -19,7 +19,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from poscod._validation import Floats
-from poscod.activations import Activations
+from poscod.activations import PARTS, Activations
 from poscod.decision import Scored
 from poscod.model._range import Guard, beyond
 from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric, n_rows
@@ -35,7 +35,7 @@ class NetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Activations, y: Any = None) -> NetworkHead:
         """Note the number of classes."""
-        self.classes_ = np.arange(X.n_classes)
+        self.classes_ = np.arange(X.n_classes) if X.classes is None else X.classes
         return self
 
 
@@ -267,7 +267,7 @@ def all_finite(views: Iterable[Activations]) -> bool:
 def unchecked(features: NDArray[Any] | None, logits: Floats, labels: NDArray[np.int64] | None = None) -> Activations:
     """Return a view of table rows without checking it: a NaN that a classifier lets pass ends in a NaN score, which is refused."""
     rows = object.__new__(Activations)
-    parts = {"features": features, "logits": logits, "labels": labels, "weight": None, "bias": None, "table": True}
+    parts = {**dict.fromkeys(PARTS), "features": features, "logits": logits, "labels": labels, "table": True}
     for name, value in parts.items():
         object.__setattr__(rows, name, value)
     return rows

@@ -13,6 +13,7 @@ import numpy as np
 
 from poscod._validation import check_choice
 from poscod.decision import REASONS
+from poscod.labels import codes_of
 from poscod.model import Sample
 from poscod.plot._display import GROUPS, REASON_COLOURS, Column, Display
 
@@ -48,42 +49,13 @@ class RejectionDisplay(Display):
     share: Column
 
     @classmethod
-    def from_estimator(
-        cls, model: Any, X: Any, y: Any, X_ood: Any = None, X_unlabeled: Any = None, **options: Any
-    ) -> RejectionDisplay:
-        """Count fresh rows: ID rows by true class, others by the classifier's answer.
-
-        Parameters
-        ----------
-        model : POSCOD
-            Fitted.
-        X : like the rows given to `POSCOD.fit`
-            Fresh ID rows.
-        y : array-like of shape (n,)
-            Their labels.
-        X_ood : like X, default=None
-            Clean OOD rows.
-        X_unlabeled : like X, default=None
-            Fresh traffic.
-        **options
-            See `Display.from_estimator`.
-
-        Returns
-        -------
-        display : RejectionDisplay
-        """
-        return super().from_estimator(model, X, y, X_ood, X_unlabeled, labels=y, **options)
-
-    @classmethod
-    def from_sample(cls, sample: Sample, *, labels: Any = None) -> RejectionDisplay:
-        """Count rows that are decided already.
+    def from_sample(cls, sample: Sample) -> RejectionDisplay:
+        """Count rows that are decided already: ID rows by true class, others by the classifier's answer.
 
         Parameters
         ----------
         sample : Sample
             Fresh rows that a model has decided.
-        labels : array-like of shape (n,), default=None
-            True classes of the ID rows; None counts them by the classifier's answer, too.
 
         Returns
         -------
@@ -92,9 +64,9 @@ class RejectionDisplay(Display):
         classes, reasons = sample.calibration.classes, np.array(list(REASONS))
         parts = []
         for group, rows in sample.groups.items():
-            label = rows.label if labels is None or group != "id" else np.asarray(labels)
+            codes = codes_of(classes, rows.label) if sample.codes is None or group != "id" else sample.codes
             table = np.zeros((len(classes), len(reasons)), dtype=np.int64)
-            np.add.at(table, (np.searchsorted(classes, label), (rows.reason[:, None] == reasons).argmax(axis=1)), 1)
+            np.add.at(table, (codes, (rows.reason[:, None] == reasons).argmax(axis=1)), 1)
             with np.errstate(invalid="ignore"):
                 share = table / table.sum(axis=1, keepdims=True)
             names = np.repeat(classes, len(reasons)), np.tile(reasons, len(classes))

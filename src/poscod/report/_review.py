@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from poscod._validation import refusal
+from poscod.labels import codes_of
 from poscod.report._format import count, fixed, interval, percent
 from poscod.review import QUANTITIES, Queue, assess
 from poscod.verdict import NOT_REVIEWED, STRANGER, verdict_codes
@@ -55,8 +54,7 @@ def review_section(
     if not isinstance(queue, Queue):
         raise refusal("review", "must be a Queue of poscod.review.queue, got {got}.", got=type(queue).__name__)
     classes = model.scorer_.classes
-    order = np.argsort(classes, kind="stable")
-    answer = order[np.searchsorted(classes[order], queue.answer)]
+    answer = codes_of(classes, queue.answer)
     codes = None if verdicts is None else verdict_codes(verdicts, classes, "verdicts", len(queue), like="review")
     found = None if verdicts is None else assess(model, X, queue, verdicts, level=level, missing=missing)
     table = dict(list(columns.items())[:max_columns])

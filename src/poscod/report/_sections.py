@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from poscod.decision import REASONS
+from poscod.labels import codes_of
 from poscod.metrics import Interval
 from poscod.model import Measured, Sample, check_ratio, fresh_document, mix_document
 from poscod.plot import PlaneDisplay, RejectionDisplay, plane_window
@@ -82,9 +83,9 @@ def plane_section(sample: Sample, max_points: int = 1200) -> dict[str, Any]:
     return {"points": points, "boundaries": lines, "right": right, "window": list(window), "shown": shown}
 
 
-def rejections_section(sample: Sample, y: Any, class_names: list[str]) -> dict[str, Any]:
+def rejections_section(sample: Sample, class_names: list[str]) -> dict[str, Any]:
     """Return counts by class and reason; ID rows by true class, others by the classifier's answer."""
-    display = RejectionDisplay.from_sample(sample, labels=y)
+    display = RejectionDisplay.from_sample(sample)
     found = {}
     for name in sample.groups:
         table = display.count[display.group == name].reshape(len(class_names), len(REASONS))
@@ -127,7 +128,6 @@ def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) 
 
 def examples_section(
     sample: Sample,
-    y: Any,
     class_names: list[str],
     columns: Mapping[str, Mapping[str, Any]],
     outside: Callable[[str, Any], list[str]],
@@ -136,10 +136,9 @@ def examples_section(
 ) -> list[dict[str, Any]]:
     """Return the rows with the highest score of each group and reason, and the dearest mistakes among accepted ID rows; `outside` says what of some rows lies outside."""
     classes, found = sample.calibration.classes, []
-    truth = np.searchsorted(classes, np.asarray(y))
     for group, rows in sample.groups.items():
         table = dict(list(columns.get(group, {}).items())[:max_columns])
-        answer = np.searchsorted(classes, rows.label)
+        answer = codes_of(classes, rows.label)
         picks = {reason: _highest(rows.score, rows.reason == reason, n) for reason in REASONS if reason != "accepted"}
         if group == "id":
             picks["accepted, but wrong"] = _highest(sample.loss, rows.accept & (sample.loss > 0), n)
@@ -149,7 +148,7 @@ def examples_section(
                 "reason": reason,
                 "row": i,
                 "answer": class_names[answer[i]],
-                "truth": class_names[truth[i]] if group == "id" else None,
+                "truth": None if group != "id" or sample.codes is None else class_names[sample.codes[i]],
                 **{key: float(getattr(rows, key)[i]) for key in ("risk", "log_ratio", "score")},
                 "cells": {key: values[i] for key, values in table.items()},
                 "detail": words,

@@ -215,8 +215,8 @@ def summarise(
         "plane": sections.plane_section(sample),
         "curves": RiskCurveDisplay.from_sample(sample).columns(),
         "distributions": ScoreDistributionDisplay.from_sample(sample).columns(),
-        "rejections": sections.rejections_section(sample, y, labels),
-        "examples": sections.examples_section(sample, y, labels, shown, outside, n_examples, max_columns),
+        "rejections": sections.rejections_section(sample, labels),
+        "examples": sections.examples_section(sample, labels, shown, outside, n_examples, max_columns),
         "review": None
         if review is None
         else review_section(

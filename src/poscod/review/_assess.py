@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from poscod._json import plain
 from poscod._validation import Floats, check_choice, check_number, refusal
+from poscod.labels import codes_of
 from poscod.metrics import Interval
 from poscod.model import n_rows
 from poscod.review._queue import Queue
@@ -185,8 +186,7 @@ def assess(
         raise refusal("verdicts", "must hold at least one verdict, got none: look at some rows of the queue first.")
     every = model.decide(X)
     decisions = every[queue.index]
-    order = np.argsort(classes, kind="stable")
-    answer = order[np.searchsorted(classes[order], decisions.label)]
+    answer = codes_of(classes, decisions.label)
     known = codes >= 0
     loss = np.zeros(len(codes))
     loss[known] = problem.losses(codes[known], answer[known], len(classes))

@@ -25,6 +25,7 @@ import numpy as np
 
 from poscod._files import open_source
 from poscod.exceptions import InvalidInputError, PoscodError
+from poscod.labels import reject_label_for
 from poscod.model import POSCOD, drift_document, mix_document
 from poscod.serve._say import plain, say
 
@@ -59,7 +60,7 @@ def load_model(path: Path, trusted: tuple[str, ...] = ()) -> LoadedModel:
         "loaded_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "poscod": sys.modules["poscod"].__version__,
         "classes": schema.classes or model.calibration_.classes,
-        "reject_label": model.reject_label,
+        "reject_label": reject_label_for(model.reject_label, schema.labels(model.scorer_.classes)),
         "inputs": {"kind": schema.kind, **schema.to_dict()},
         "ood_prior": model.calibration_.ood_prior,
         "class_mix": mix_document(model),

@@ -23,6 +23,7 @@ from poscod.backends.dask._decide import rows_for
 from poscod.backends.dask._passes import Passes, Progress
 from poscod.decision import Scored
 from poscod.exceptions import InvalidInputError
+from poscod.labels import as_labels, codes_of
 from poscod.mix import ClassMix
 from poscod.model import (
     MIX_ROWS,
@@ -35,9 +36,9 @@ from poscod.model import (
     Tally,
     UnlabeledEvaluation,
     check_ratio,
-    codes_of,
     diagnosed,
     fresh_mix,
+    known_codes,
     measured_of,
     mix_for,
     own_rule,
@@ -187,7 +188,7 @@ def read_chunks(
     sample = sample_of(model, {}, np.zeros(0), pi=pi, level=level)
     rules = rules_of(sample) if rules is None else rules
     scorer, rule = model.scorer_, model.rule_
-    codes = codes_of(scorer.classes, as_vector(y)).astype(np.min_scalar_type(len(scorer.classes)))
+    codes = known_codes(scorer.classes, as_labels(as_vector(y))).astype(np.min_scalar_type(len(scorer.classes)))
     if len(codes) != len(rows["id"]):
         raise InvalidInputError(
             "{y} must have as many rows as {X} ({allowed}), got {got}.", allowed=len(rows["id"]), got=len(codes)
@@ -266,7 +267,7 @@ def _seen(
 ) -> _Seen:
     scored, loss = scorer.scored(rows, problem.loss), None
     if codes is not None:
-        loss = problem.losses(codes, np.searchsorted(scorer.classes, scored.label), len(scorer.classes))
+        loss = problem.losses(codes, codes_of(scorer.classes, scored.label), len(scorer.classes))
     k = len(scorer.classes)
     counts = [tally(rule.score(scored) <= rule.threshold, loss, loss_values, codes, k) for rule in rules]
     none = np.zeros(0)
