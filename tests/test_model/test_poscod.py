@@ -263,8 +263,10 @@ def test_data_frames_and_feature_names(model, data):
     )
     np.testing.assert_array_equal(framed.predict(frame(fresh)), model.predict(fresh))
     assert framed.feature_names_in_.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="feature names"):
-        framed.predict(frame(fresh)[["b", "a"]])
+    turned = frame(fresh)[["b", "a"]].assign(c="not used")
+    np.testing.assert_array_equal(framed.predict(turned), model.predict(fresh))
+    with pytest.raises(InvalidInputError, match=r"X lacks the column 'b' \(is it 'B' there\?\)"):
+        framed.predict(frame(fresh).rename(columns={"b": "B"}))
     with pytest.raises(ValueError, match="features"):
         model.predict(fresh[:, :1])
 
@@ -571,8 +573,8 @@ def test_warnings_point_at_the_line_of_the_user(data):
 def test_texts_among_the_columns_are_named(data):
     X, y, U = data[:3]
     frame, log = (pd.DataFrame(rows, columns=["a", "b"]).assign(name="row-1", day="2026-01-01") for rows in (X, U))
-    with pytest.raises(InvalidInputError, match=r"\('name', 'day'\): leave them out, or encode them"):
-        POSCOD(LogisticRegression(), random_state=0).fit(frame, y, X_unlabeled=log)
+    with pytest.raises(InvalidInputError, match=r"\('name', 'day'\): leave them out, encode them"):
+        POSCOD(LogisticRegression(), prepare="never", random_state=0).fit(frame, y, X_unlabeled=log)
 
 
 SCORERS = ["roc_auc_ovr", "roc_auc_ovo", "neg_log_loss", "average_precision"]
@@ -718,8 +720,10 @@ def test_traffic_of_another_kind_or_with_other_columns_is_refused(data):
     with pytest.raises(InvalidInputError, match="X_unlabeled must be of the kind of X"):
         model.fit(X, y, X_unlabeled=Activations(U, np.zeros((len(U), 3))))
     frames = [pd.DataFrame(rows, columns=["a", "b"]) for rows in (X, U)]
-    with pytest.raises(InvalidInputError, match=r"in the same order \('a', 'b'\), got 'b', 'a'"):
-        model.fit(frames[0], y, X_unlabeled=frames[1][["b", "a"]])
+    with pytest.raises(InvalidInputError, match="X_unlabeled lacks the column 'b'"):
+        model.fit(frames[0], y, X_unlabeled=frames[1][["a"]])
+    turned = clone(model).fit(frames[0], y, X_unlabeled=frames[1][["b", "a"]])
+    assert turned.threshold_ == model.fit(*frames[:1], y, X_unlabeled=frames[1]).threshold_
 
 
 def test_a_fit_forgets_the_columns_of_the_last_one(data):

@@ -14,6 +14,7 @@ from poscod.problem import CostProblem
 ALWAYS = CostProblem(reject_id=1.0, accept_ood=1.0)
 _SPLIT = "labeled rows are split at random into uses, so a weight of zero is not the same as leaving a row out"
 _MARKS = "it uses -1 as a label, and -1 marks unlabeled rows here (contract)"
+_BY_NAME = "columns of a data frame are found by name, in any order"
 _ABSTAINS = "predict says -1 where it abstains, which is not the class of the largest probability"
 
 
@@ -21,6 +22,7 @@ def expected(estimator: POSCOD) -> dict[str, str]:
     weights = ("dense", "sparse")
     always = {f"check_sample_weight_equivalence_on_{kind}_data": _SPLIT for kind in weights}
     always["check_classifiers_classes"] = _MARKS
+    always["check_dataframe_column_names_consistency"] = _BY_NAME
     return always if estimator.problem is not None else {**always, "check_classifiers_train": _ABSTAINS}
 
 

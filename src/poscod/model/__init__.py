@@ -41,6 +41,7 @@ from poscod.model._parts import (
     temperature_of,
 )
 from poscod.model._poscod import POSCOD
+from poscod.model._prepare import LeftOutWarning, Preparation
 from poscod.model._range import STEEP, Extent, Guard, Range, extents, join, measured, ranges_of
 from poscod.model._rivals import RULES, Competitor, measure, own_rule, required_tpr, rule_at, rules_of
 from poscod.model._rows import LEAST_PROBABILITY, keys_of, n_rows, take
@@ -53,6 +54,7 @@ __all__ = [
     "ClassMixWarning",
     "Evaluation",
     "InputsDriftedWarning",
+    "LeftOutWarning",
     "ModelFileError",
     "NearCopiesWarning",
     "NoUnlabeledDataWarning",

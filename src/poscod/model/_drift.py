@@ -134,7 +134,7 @@ def tell(drift: Drift, on_drift: str) -> None:
 def drift_document(model: Any) -> dict[str, Any] | None:
     """Return what is known of inputs that moved as plain values: `Drift.to_dict`, the same for shell, report, service and ONNX metadata; None where nothing is."""
     drift = model.calibration_.drift
-    return None if drift is None else named(drift, model.schema_.features).to_dict()
+    return None if drift is None else named(drift, model.schema_.numbers).to_dict()
 
 
 def named(drift: Drift, names: Sequence[str]) -> Drift:

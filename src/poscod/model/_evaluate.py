@@ -300,7 +300,7 @@ def check_ratio(
     few = min(n_rows(X), n_rows(X_unlabeled)) < 2
     if scorer.ratio is None or few or not 0.0 <= model.ood_prior_ <= 1.0:
         return None
-    rows = _some(X), _some(X_unlabeled)
+    rows = scorer.prepared(_some(X)), scorer.prepared(_some(X_unlabeled))
     known, traffic = map(scorer.view, rows)
     codes = codes_of(scorer.classes, as_labels(_some(np.asarray(y))))
     if scorer.network or isinstance(scorer.classifier, FrozenEstimator):
@@ -310,7 +310,7 @@ def check_ratio(
     served = mix_for(model, "traffic")
     weight, now = (None if m is None else mix_weights(m, codes) for m in (served, mix))
     made = column_names(rows[0], scorer.classifier, bool(scorer.transforms), known)
-    names = named_columns(made, model.schema_.features)
+    names = named_columns(made, model.schema_.numbers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PoscodWarning)  # the findings say the same
         found = diagnose_rows(scorer.ratio, known, traffic, weight, now, names, level=level)

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from poscod._validation import Floats, check_choice, check_labels, check_weight, listed, refusal
+from poscod._validation import Floats, check_choice, check_labels, check_weight, refusal
 from poscod.activations import Activations, check_label_column
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.labels import as_labels, check_reject_label, is_text, marked_rows
@@ -36,9 +36,10 @@ from poscod.model._parts import (
     Unlabeled,
 )
 from poscod.model._plan import Indices, plan_folds, plan_shares
+from poscod.model._prepare import Preparation, by_name
 from poscod.model._range import Guard, numeric_columns, scale_of
 from poscod.model._reviewed import Reviewed, check_finite, learn_from, read_reviewed
-from poscod.model._rows import n_rows, row_keys, same_rows, take
+from poscod.model._rows import check_classes, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead, Scorer, needs_transform, view
 from poscod.model._trained_on import trained_on
@@ -61,8 +62,13 @@ def fit_on(
     sample_weight: Any,
     groups: tuple[Any, Any] = (None, None),
     reviewed: tuple[Any, Any] = (None, None),
+    given: Any = None,
+    preparation: Preparation | None = None,
 ) -> Any:
-    """Fit a POSCOD on the rows that an engine looks at, and return it; groups are those of X and of the traffic given beside it, reviewed are rows and verdicts."""
+    """Fit a POSCOD on the rows that an engine looks at, and return it.
+
+    Groups are those of X and of the traffic given beside it, reviewed are rows and verdicts; `given` are the rows before their preparation.
+    """
     problem, calibration = asked(model), held_out(model)
     if not engine.folds and calibration == "auto":
         calibration = SHARE
@@ -76,7 +82,7 @@ def fit_on(
     for stale in ("n_features_in_", "feature_names_in_"):  # of an earlier fit on rows of another kind
         vars(model).pop(stale, None)
     if not network:
-        validate_data(model, engine.like, skip_check_array=True)
+        validate_data(model, engine.like if preparation is None else given, skip_check_array=True)
     rows, marked, weights = _read_labels(engine, y, sample_weight, network)
     classes, codes = (
         (NetworkHead().fit(engine.like).classes_, rows.codes) if network else np.unique(rows.y, return_inverse=True)
@@ -105,17 +111,20 @@ def fit_on(
         )
     rows, traffic_group = in_groups(engine, rows, marked, groups, n_unlabeled)
     unlabeled = Unlabeled(weights[1], traffic_group)
-    template, ratio = template_of(model, network), ratio_to_fit(model) if n_unlabeled else None
+    template = template_of(model, network, preparation is not None)
+    ratio = ratio_to_fit(model) if n_unlabeled else None
     guaranteed = model.threshold == "guaranteed" or isinstance(problem, RiskBound)
 
     def fitted(ratio: Any) -> tuple[Scorer, Calibration]:
-        given = template, ratio, rows, unlabeled, classes, mix
+        parts = template, ratio, rows, unlabeled, classes, mix
         rng = check_random_state(model.random_state)
-        if isinstance(calibration, float):
-            return _by_shares(engine, *given, calibration, guaranteed, rng, looked)
-        return _by_folds(engine, *given, calibration, guaranteed, rng, looked)
+        how = _by_shares if isinstance(calibration, float) else _by_folds
+        scorer, rows_ = how(engine, *parts, calibration, guaranteed, rng, looked)
+        return replace(scorer, preparation=preparation, columns=columns), rows_
 
-    model.classes_, model.schema_ = classes, Schema.of(engine.like)
+    model.classes_ = classes
+    model.schema_ = Schema.of(engine.like) if preparation is None else Schema.prepared(preparation)
+    columns = model.schema_.features if model.schema_.frame else ()
     model.scorer_, model.calibration_ = fitted(ratio)
     model.rule_ = model._solve(problem)
     if model.calibration_.drift is not None:
@@ -191,7 +200,9 @@ def _by_folds(
         groups=(rows.group, unlabeled.group),
     )
     try:
-        return fit_folds(X, traffic, template, ratio, rows, unlabeled, plan, keys[1], classes, class_mix, reviewed)
+        return fit_folds(
+            X, traffic, template, ratio, rows, unlabeled, plan, keys[1], classes, class_mix, reviewed, engine.unseen
+        )
     except UnstableFeaturesError as error:
         if exact:
             raise refusal(
@@ -289,33 +300,19 @@ def _by_shares(
     )
 
 
-def check_classes(rows: Activations, classes: NDArray[Any], name: str = "X") -> None:
-    """Refuse rows of a network whose classes have other names, or another order; rows without names are taken as they come."""
-    if rows.classes is not None and is_text(classes) and not np.array_equal(rows.classes, classes):
-        raise InvalidInputError(
-            f"{{{name}}} must have the classes of the rows given to fit, in the same order ({{allowed}}), got {{got}}.",
-            allowed=listed(classes),
-            got=listed(rows.classes),
-        )
-
-
-def check_traffic(X: Any, other: Any, name: str = "X_unlabeled") -> None:
-    """Refuse traffic of another kind, with other columns, or that is a copy of the labeled rows: something was mixed up."""
+def check_traffic(X: Any, other: Any, name: str = "X_unlabeled") -> Any:
+    """Return traffic with the columns of the labeled rows; refuse one of another kind, without them, or that is a copy: something was mixed up."""
     if other is None:
-        return
+        return None
     if isinstance(X, Activations) != isinstance(other, Activations):
         raise InvalidInputError(f"{name} must be of the kind of X: Activations or not.")
     if isinstance(X, Activations) and X.classes is not None:
         check_classes(other, X.classes, name)
-    names = [list(map(str, rows.columns)) for rows in (X, other) if hasattr(rows, "columns")]
-    if len(names) == 2 and names[0] != names[1]:
-        raise InvalidInputError(
-            f"{{{name}}} must have the columns of {{X}} in the same order ({{allowed}}), got {{got}}.",
-            allowed=listed(names[0]),
-            got=listed(names[1]),
-        )
+    if all(hasattr(rows, "columns") for rows in (X, other)):
+        other = by_name(other, list(map(str, X.columns)), name)
     if same_rows(X, other):
         raise InvalidInputError(
             f"{{{name}}} holds exactly the rows of {{X}}: the {'unlabeled' if name == 'X_unlabeled' else 'reviewed'} rows must be traffic of their own.",
             rows=n_rows(X),
         )
+    return other

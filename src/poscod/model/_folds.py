@@ -7,6 +7,7 @@ sides then look the same, whatever the classifier does with rows it has seen. Cl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ def fit_folds(
     classes: NDArray[Any],
     class_mix: str | Floats,
     reviewed: Reviewed | None = None,
+    unseen: Sequence[int] = (),
 ) -> tuple[Scorer, Calibration]:
     """Fit classifier, temperature and ratio by cross-fitting, and score every row by parts that have not seen it; see `UnstableFeaturesError`."""
     rest, held = rows.take(plan.rest), rows.take(plan.held)
@@ -145,7 +147,7 @@ def fit_folds(
         if sides[0] is not None:
             columns = numeric_columns(sides[0])
             parts = [(measured(side, columns), fold) for side, fold in zip(sides, folds, strict=True)]
-            labeled, distance = fold_distances(parts)
+            labeled, distance = fold_distances(parts, unseen)
             guard = Guard(ranges_of(labeled, extents(parts[1][0])), columns, scale_of(log_ratio))
             log_ratio, log_traffic = (
                 beyond(values, far, guard.scale) for values, far in zip((log_ratio, log_traffic), distance, strict=True)

@@ -6,6 +6,7 @@ Convention: an engine looks at rows and decides nothing; positions count the row
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,13 @@ class Memory:
     """Rows in memory: the engine whose attributes and methods any other one has, too.
 
     ``like`` are some rows of X, here all of them, for their kind and their columns; ``folds`` tells whether it can cross-fit, ``has_traffic`` whether
-    traffic was given beside X, ``traffic`` is what there is. Positions count the rows of X. `look` comes before `temperature`, `fit_ratio` and the scores.
+    traffic was given beside X, ``traffic`` is what there is. ``unseen`` are columns that say that a level of a category was never seen. Positions count the rows of X. `look` comes before `temperature`, `fit_ratio` and the scores.
     """
 
     folds = True
 
-    def __init__(self, X: Any, traffic: Any) -> None:
-        self.like = X
+    def __init__(self, X: Any, traffic: Any, unseen: Sequence[int] = ()) -> None:
+        self.like, self.unseen = X, unseen
         self.traffic = None if traffic is None or n_rows(traffic) == 0 else traffic
         self.has_traffic = traffic is not None
 
@@ -100,7 +101,8 @@ class Memory:
             sides = self._rows(at).features, self._seen.features
         if sides[0] is None:
             return None
-        return ranges_of(*(extents(measured(rows, columns)) for rows in sides))
+        known, traffic = (measured(rows, columns) for rows in sides)
+        return ranges_of(extents(known, self.unseen), extents(traffic))
 
     def score(self, scorer: Scorer, at: Indices) -> Kept:
         """Score all of the rows."""

@@ -61,8 +61,8 @@ def held_out(model: Any) -> float | int | str:
     return check_count(model.calibration, "calibration", 2)
 
 
-def template_of(model: Any, network: bool) -> Any:
-    """Return the classifier to fit."""
+def template_of(model: Any, network: bool, prepared: bool) -> Any:
+    """Return the classifier to fit; prepared rows, which are never sparse, are centered, because the columns of a category sum to 1."""
     if network:
         if model.classifier is not None:
             raise InvalidInputError(
@@ -71,7 +71,7 @@ def template_of(model: Any, network: bool) -> Any:
         return NetworkHead()
     if model.classifier is not None:
         return model.classifier
-    return make_pipeline(StandardScaler(with_mean=False), LogisticRegression(max_iter=1000))
+    return make_pipeline(StandardScaler(with_mean=prepared), LogisticRegression(max_iter=1000))
 
 
 def ratio_to_fit(model: Any) -> Any:

@@ -109,8 +109,8 @@ def fit_classifier(template: Any, X: Any, rows: Labeled) -> Any:
         if not names:
             raise
         raise InvalidInputError(
-            "{X} must hold numbers for this classifier, got columns that hold none ({got}): leave them out, or encode them in the "
-            "classifier's pipeline, for example by OneHotEncoder in a ColumnTransformer.",
+            "{X} must hold numbers for this classifier, got columns that hold none ({got}): leave them out, encode them in the "
+            "classifier's pipeline, for example by OneHotEncoder in a ColumnTransformer, or use prepare='always'.",
             got=", ".join(map(repr, names)),
             columns=names,
         ) from error

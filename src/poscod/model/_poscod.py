@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from poscod._validation import Floats, check_weight, refusal
 from poscod.activations import Activations
@@ -34,10 +34,11 @@ from poscod.model._evaluate import (
     mix_for,
     read_sample,
 )
-from poscod.model._fit import check_classes, check_traffic, fit_on
+from poscod.model._fit import check_traffic, fit_on
 from poscod.model._memory import Memory
 from poscod.model._mix import mix_weights
 from poscod.model._parameters import asked, held_out
+from poscod.model._prepare import check_rows, prepared
 from poscod.model._rows import as_indexable, n_rows, take
 from poscod.model._schema import Schema
 from poscod.problem import Budget, Problem, RiskBound, ScodProblem
@@ -75,6 +76,10 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     on_drift : {"warn", "id_only", "raise"}, default="warn"
         What is done where known inputs of the traffic seem to have moved, or cannot be told from OOD inputs (`InputsDriftedWarning`): unlabeled rows alone
         never tell with certainty. "id_only" learns nothing from that traffic; "raise" refuses it.
+    prepare : {"auto", "always", "never"}, default="auto"
+        Whether a data frame with gaps, texts or categories becomes numbers before classifier and ratio see it: gaps the middle of the labeled rows and a column
+        that says so, categories one column per frequent level; levels never seen are evidence of OOD. "auto": unless the classifier is frozen, has a pipeline, or
+        was told of categories. Frames of numbers without gaps are taken as they are.
     delta : float in (0, 1), default=0.05
         Error probability of the guarantee.
     calibration : "auto", float in (0, 1) or int >= 2, default="auto"
@@ -140,6 +145,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tpr_over: str = "all",
         class_mix: Any = "auto",
         on_drift: str = "warn",
+        prepare: str = "auto",
         delta: float = 0.05,
         calibration: float | str = "auto",
         reject_label: Any = -1,
@@ -155,6 +161,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tpr_over = tpr_over
         self.class_mix = class_mix
         self.on_drift = on_drift
+        self.prepare = prepare
         self.delta = delta
         self.calibration = calibration
         self.reject_label = reject_label
@@ -209,10 +216,15 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InvalidInputError(
                     "POSCOD requires y to be passed, but the target y is None: mark unlabeled rows with -1."
                 )
-        check_traffic(X, X_unlabeled)
-        check_traffic(X, X_reviewed, "X_reviewed")
-        engine = Memory(X, None if X_unlabeled is None else as_indexable(X_unlabeled))
-        return fit_on(self, engine, y, sample_weight, (groups, groups_unlabeled), (X_reviewed, y_reviewed))
+        traffic = check_traffic(X, X_unlabeled)
+        traffic, reviewed = (
+            None if traffic is None else as_indexable(traffic),
+            check_traffic(X, X_reviewed, "X_reviewed"),
+        )
+        rows = prepared(self.prepare, self.classifier, X, y, traffic, reviewed)
+        engine = Memory(rows.X, rows.traffic, () if rows.preparation is None else rows.preparation.unseen)
+        looked = rows.reviewed, y_reviewed
+        return fit_on(self, engine, y, sample_weight, (groups, groups_unlabeled), looked, X, rows.preparation)
 
     def decide(self, X: Any, *, explain: bool = False) -> Decisions:
         """Answer or abstain, and say why.
@@ -233,7 +245,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         decisions = self.rule_.decide(scored)
         if not explain:
             return decisions
-        words = np.array(self.scorer_.outside(self._check_rows(X), self.schema_.features), dtype=str)
+        words = np.array(self.scorer_.outside(self._check_rows(X), self.schema_.numbers), dtype=str)
         return Explained(**vars(decisions), detail=np.where(decisions.accept, "", words))
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -642,18 +654,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self, "rule_")
-        if isinstance(X, Activations) != self.scorer_.network:
-            raise InvalidInputError("X must be of the kind given to fit: Activations or not.")
-        if isinstance(X, Activations):
-            check_classes(X, self.scorer_.classes)
-            return X
-        X = as_indexable(X)
-        if hasattr(self, "n_features_in_") and np.ndim(X) == 1:
-            raise InvalidInputError(
-                f"X must be two-dimensional, got shape {np.shape(X)}. Reshape your data with X.reshape(1, -1) if it is one row."
-            )
-        validate_data(self, X, reset=False, skip_check_array=True)
-        return X
+        return check_rows(self, X)
 
     def _ask(self, problem: Problem) -> None:
         """Set the parameters so that a refit asks for a problem."""

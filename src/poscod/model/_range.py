@@ -231,9 +231,12 @@ def numeric_columns(X: Any) -> tuple[int, ...] | None:
     return tuple(j for j, column in enumerate(columns_of(X)) if column.dtype.kind in "fiub")
 
 
-def extents(parts: Sequence[Any]) -> list[Extent]:
-    """Return the extent of each part of rows."""
-    return [Extent.of(values) for values in parts]
+def extents(parts: Sequence[Any], unseen: Sequence[int] = ()) -> list[Extent]:
+    """Return the extent of each part of rows; columns of what was never seen are 0 for all that is known."""
+    found = [Extent.of(values) for values in parts]
+    for part in found if len(unseen) else ():
+        part.high[list(unseen)] = 0.0
+    return found
 
 
 def join(found: Sequence[Sequence[Extent]]) -> list[Extent]:
@@ -262,11 +265,11 @@ def far_rows(ranges: Sequence[Range], parts: Sequence[Any], n: int) -> Far:
 
 
 def fold_distances(
-    sides: Sequence[tuple[Sequence[Any], NDArray[np.int64]]],
+    sides: Sequence[tuple[Sequence[Any], NDArray[np.int64]]], unseen: Sequence[int] = ()
 ) -> tuple[list[Extent], list[Floats]]:
     """Return the extent of the labeled rows, the first side, and the distance of every row of all sides from what labeled rows of other folds held."""
     parts, fold = sides[0]
-    each = [extents([values[fold == k] for values in parts]) for k in range(int(fold.max()) + 1)]
+    each = [extents([values[fold == k] for values in parts], unseen) for k in range(int(fold.max()) + 1)]
     out = [np.zeros(len(own)) for _, own in sides]
     for k in range(len(each)):
         others = ranges_of(join([found for j, found in enumerate(each) if j != k]), None)

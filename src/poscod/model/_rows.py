@@ -14,7 +14,10 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from poscod._validation import listed
 from poscod.activations import Activations
+from poscod.exceptions import InvalidInputError
+from poscod.labels import is_text
 from poscod.ratio import mixed, odd_factors, row_hash
 
 # A probability of exactly zero (trees vote so) has no logarithm; below this none can be learned from data anyway.
@@ -150,3 +153,13 @@ def _digest(cell: Any, known: dict[bytes, int]) -> int:
     if text not in known:
         known[text] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
     return known[text]
+
+
+def check_classes(rows: Activations, classes: NDArray[Any], name: str = "X") -> None:
+    """Refuse rows of a network whose classes have other names, or another order; rows without names are taken as they come."""
+    if rows.classes is not None and is_text(classes) and not np.array_equal(rows.classes, classes):
+        raise InvalidInputError(
+            f"{{{name}}} must have the classes of the rows given to fit, in the same order ({{allowed}}), got {{got}}.",
+            allowed=listed(classes),
+            got=listed(rows.classes),
+        )

@@ -18,6 +18,7 @@ from poscod._optional import require
 from poscod._validation import listed, nearest
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
+from poscod.model._prepare import Preparation
 from poscod.model._rows import LEAST_PROBABILITY
 
 # Probabilities written with few digits need not sum to one exactly.
@@ -51,7 +52,11 @@ class Schema:
     n_logits : int, default=0
         Logits per row; 0 where a classifier is trained.
     frame : bool, default=False
-        Whether a row is a row of a data frame, with gaps and texts, and the classifier's pipeline decides what they mean.
+        Whether a row is a row of a data frame, with gaps and texts, and the classifier's pipeline, or the preparation, decides what they mean.
+    made : tuple of str, default=()
+        Names of the numbers that the preparation makes of a row; empty where rows are taken as they are.
+    origin : tuple of str, default=()
+        The column that each of them comes from.
 
     Examples
     --------
@@ -70,6 +75,8 @@ class Schema:
     n_features: int = 0
     n_logits: int = 0
     frame: bool = False
+    made: tuple[str, ...] = ()
+    origin: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, X: Any) -> Schema:
@@ -92,6 +99,22 @@ class Schema:
         shape = np.shape(X)
         return cls(n_features=int(shape[1]) if len(shape) == 2 else 0)
 
+    @classmethod
+    def prepared(cls, preparation: Preparation) -> Schema:
+        """Return the schema of rows of a table that are prepared.
+
+        Parameters
+        ----------
+        preparation : Preparation
+            What becomes of its columns.
+
+        Returns
+        -------
+        schema : Schema
+        """
+        names = tuple(part.name for part in preparation.parts)
+        return cls(names, n_features=len(names), frame=True, made=preparation.made, origin=preparation.origin)
+
     def __post_init__(self) -> None:
         if self.classes and (
             len(set(self.classes)) < len(self.classes) or len(self.classes) != (self.n_logits or len(self.classes))
@@ -109,6 +132,11 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         """All columns that are read for the input."""
         return (*self.features, *self.logits)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of the numbers that classifier and ratio see: those the preparation makes, or the columns."""
+        return self.made or self.features
 
     @property
     def column_names(self) -> tuple[str, ...] | None:

@@ -21,6 +21,7 @@ from sklearn.pipeline import Pipeline
 from poscod._validation import Floats
 from poscod.activations import PARTS, Activations
 from poscod.decision import Scored
+from poscod.model._prepare import Preparation, by_name
 from poscod.model._range import Guard, beyond
 from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric, n_rows
 from poscod.ratio import Ratio
@@ -63,6 +64,10 @@ class Scorer:
     guard : Guard or None, default=None
         What labeled rows held, after what a pipeline makes of them: outside of it nothing that was learned is read, and log g rises with the distance. None
         without a ratio, where the ratio sees no features of texts, and in models of the first edition.
+    preparation : Preparation or None, default=None
+        How rows of a data frame become numbers; arrays are such numbers already. None where rows are taken as they are.
+    columns : tuple of str, default=()
+        Columns of a data frame, in the order in which they are read.
     """
 
     classifier: Any
@@ -73,6 +78,15 @@ class Scorer:
     transforms: bool | None = None
     bias: Floats | None = None
     guard: Guard | None = None
+    preparation: Preparation | None = None
+    columns: tuple[str, ...] = ()
+
+    def prepared(self, X: Any) -> Any:
+        """Return rows as the classifier reads them: columns of a data frame by name, and as numbers where they are prepared; others are so already."""
+        if not hasattr(X, "columns") or not self.columns:
+            return X
+        X = by_name(X, self.columns)
+        return X if self.preparation is None else self.preparation.rows(X)
 
     def calibrated(self, logits: NDArray[Any]) -> Floats:
         """Return logits whose softmax is the posterior for the class mix that is served."""
@@ -97,7 +111,7 @@ class Scorer:
         rows : Activations
             The classifier's logits and, where the ratio uses them, features.
         """
-        return view(self.classifier, X, with_features=self.uses_features, transforms=self.transforms)
+        return view(self.classifier, self.prepared(X), with_features=self.uses_features, transforms=self.transforms)
 
     def posterior(self, X: Any) -> Floats:
         """Return the calibrated posterior p(y | x) under ID.
@@ -111,6 +125,7 @@ class Scorer:
         -------
         posterior : ndarray of shape (n, K)
         """
+        X = self.prepared(X)
         if self.guard is None:
             rows = view(self.classifier, X, with_features=False, transforms=self.transforms)
         else:
@@ -154,9 +169,15 @@ class Scorer:
         -------
         words : list of str
         """
+        strange: list[list[str]] = [[] for _ in range(n_rows(X))]
+        if self.preparation is not None and hasattr(X, "columns"):
+            strange = self.preparation.strange(by_name(X, self.columns))
         if self.guard is None:
-            return [""] * n_rows(X)
+            return ["; ".join(words) for words in strange]
         made = names_of(self.classifier) if self.transforms else None
+        X = self.prepared(X)
+        if self.preparation is not None:
+            made = list(self.preparation.made)
         X, _ = _transformed(self.classifier, X, self.transforms)
         n = len(self.guard.ranges)
         parts = ("feature", "logit")[-n:] if self.network else ("column",)[:n]
@@ -168,7 +189,8 @@ class Scorer:
             known = [known[j] for j in self.guard.columns]
         if every and len(known) == len(every[0]):
             every[0] = known
-        return self.guard.say(X, every)
+        far = self.guard.say(X, every)
+        return ["; ".join(own) if own else other for own, other in zip(strange, far, strict=True)]
 
     def seen(self, X: Any, rows: Activations | None = None) -> tuple[Activations, Floats]:
         """Return what the classifier says of some rows, and their log g: of rows outside of what was seen by their nearest values and their distance.
@@ -186,6 +208,7 @@ class Scorer:
         log_ratio : ndarray of shape (n,)
             -inf everywhere where no ratio was learned.
         """
+        X = self.prepared(X)
         if self.guard is None:
             rows = self.view(X) if rows is None else rows
             return rows, np.full(len(rows), -np.inf) if self.ratio is None else log_ratio_of(self.ratio, rows)

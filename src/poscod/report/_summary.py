@@ -184,7 +184,7 @@ def summarise(
     def outside(name: str, places: Any) -> list[str]:
         if not len(places):
             return []
-        return model.scorer_.outside(take(tables[name], places), model.schema_.features)
+        return model.scorer_.outside(take(tables[name], places), model.schema_.numbers)
 
     summary = {
         "schema": SCHEMA,

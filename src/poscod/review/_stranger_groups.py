@@ -255,7 +255,7 @@ def _names(model: Any, n: int) -> list[str] | None:
     """Return names of the columns that the ratio sees; None where they mean nothing to people."""
     if model.scorer_.network and not model.schema_.table:
         return None
-    made = names_of(model.scorer_.classifier) if model.scorer_.transforms else list(model.schema_.features)
+    made = names_of(model.scorer_.classifier) if model.scorer_.transforms else list(model.schema_.numbers)
     return made if made is not None and len(made) == n else [f"column {j}" for j in range(n)]
 
 

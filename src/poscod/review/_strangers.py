@@ -215,10 +215,10 @@ def evidence(model: Any, X: Any, X_id: Any, random_state: Any) -> tuple[Floats, 
                 + _GIVE
                 + ".",
             )
-        return _kept(calibration, score, _seen(calibration, X, score))
+        return _kept(calibration, score, _seen(calibration, model.scorer_.prepared(X), score))
     if n_rows(X_id) < 2:
         raise refusal("X_id", "must hold at least two rows, got {got}.", got=n_rows(X_id))
-    if not blind and (_seen(calibration, X, score) < 0).all():
+    if not blind and (_seen(calibration, model.scorer_.prepared(X), score) < 0).all():
         return score, model.log_ratio(X_id), True
     return *_learned(model.scorer_, X, X_id, check_random_state(random_state)), True
 
