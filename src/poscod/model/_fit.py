@@ -118,8 +118,10 @@ def fit_on(
     def fitted(ratio: Any) -> tuple[Scorer, Calibration]:
         parts = template, ratio, rows, unlabeled, classes, mix
         rng = check_random_state(model.random_state)
-        how = _by_shares if isinstance(calibration, float) else _by_folds
-        scorer, rows_ = how(engine, *parts, calibration, guaranteed, rng, looked)
+        if isinstance(calibration, float):
+            scorer, rows_ = _by_shares(engine, *parts, calibration, guaranteed, rng, looked)
+        else:
+            scorer, rows_ = _by_folds(engine, *parts, calibration, guaranteed, rng, looked)
         return replace(scorer, preparation=preparation, columns=columns), rows_
 
     model.classes_ = classes
