@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
@@ -35,27 +36,32 @@ class Spool(ExitStack):
         File to write (.npz or .safetensors); None keeps the rows in memory.
     dtype : str, default="float32"
         What features and logits are kept as.
+    classes : sequence of str, default=None
+        Names of the classes.
     """
 
-    def __init__(self, to: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> None:
+    def __init__(
+        self, to: str | os.PathLike[str] | None = None, *, dtype: str = "float32", classes: Sequence[str] | None = None
+    ) -> None:
         super().__init__()
         self.target = None if to is None else Path(to)
         if self.target is not None:
             file_format(self.target, "to")
         self.dtype, self.hint, self.tolerance = check_choice(dtype, "dtype", DTYPES), HINT, 1e-3
-        self.rows = 0
+        self.rows, self.classes = 0, classes
         # Bytes so far, in memory or in a file, and an array of no rows that says what they are.
         self._parts: dict[str, tuple[Any, NDArray[Any]]] = {}
 
-    def add(self, features: NDArray[Any], logits: NDArray[Any], labels: Any = None) -> None:
-        """Check a batch and keep it."""
+    def add(self, features: NDArray[Any], logits: NDArray[Any] | None, labels: Any = None) -> None:
+        """Check a batch and keep it; embeddings have no logits."""
+        n = len(features)
         if self.rows and ("labels" in self._parts) != (labels is not None):
             raise InvalidInputError("loader must give labels with every batch or with none.")
         for name, part in (("features", features), ("logits", logits)):
-            if part.ndim != 2 or len(part) != len(logits):
-                raise InvalidInputError(
-                    f"{name} must have shape (rows, columns) with {len(logits)} rows, got {part.shape}."
-                )
+            if part is None:
+                continue
+            if part.ndim != 2 or len(part) != n:
+                raise InvalidInputError(f"{name} must have shape (rows, columns) with {n} rows, got {part.shape}.")
             if not np.isfinite(part).all():
                 row, column = (int(i) for i in np.argwhere(~np.isfinite(part))[0])
                 where = f"{part[row, column]} at row {self.rows + row}, column {column}"
@@ -69,8 +75,9 @@ class Spool(ExitStack):
                 )
             self._append(name, kept)
         if labels is not None:
-            self._append("labels", check_label_column(labels, *logits.shape, start=self.rows))
-        self.rows += len(logits)
+            known = None if logits is None else logits.shape[1]
+            self._append("labels", check_label_column(labels, n, known, start=self.rows))
+        self.rows += n
 
     def finish(self, weight: NDArray[Any] | None = None, bias: NDArray[Any] | None = None) -> Activations:
         """Return all rows, with the last layer if it made their logits, and write them where there is a target."""
@@ -79,7 +86,7 @@ class Spool(ExitStack):
         arrays: dict[str, Any] = {name: self._whole(*part) for name, part in self._parts.items()}
         if weight is not None and not self._affine(arrays["features"][:256], arrays["logits"][:256], weight, bias):
             weight = bias = None
-        found = Activations(**arrays, weight=weight, bias=bias)
+        found = Activations(**arrays, weight=weight, bias=bias, classes=self.classes)
         if self.target is None:
             return found
         found.save(self.target)

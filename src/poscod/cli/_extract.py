@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run a network over images and keep its features, logits, labels and last layer.
+"""Run a network over images or texts and keep its features, logits, labels and last layer.
 
-The input is a folder of images (its subfolders are the classes, in alphabetical order), a list of them (.txt; one line per image: path and
+For images the input is a folder of images (its subfolders are the classes, in alphabetical order), a list of them (.txt; one line per image: path and
 label, as OpenOOD writes them), or an archive (.npz) with `images` (n, height, width, 3) of bytes or `inputs` as the network takes them, and `labels`.
 The network is an ONNX file (--onnx, nothing of PyTorch is needed), an exported program (.pt2), package.module:callable, which is imported
 and called without arguments, or the name of a built-in network (resnet56_32x32, resnet18_32x32, ...), the last two with --weights.
+
+For texts the input is a table with a column of texts (--text) or a file with one text a line (.txt), and the network a local folder (--model): a sequence classifier of transformers, or
+a model of sentence-transformers. Nothing is downloaded. A table (.parquet) keeps its columns and gets embedding and logit_CLASS.
 
 Convention: the layer that makes the logits is found by itself; its input are the features. Rows must be rows the network was not trained on
 if they are to set thresholds. The file is written batch by batch and appears as a whole. It is a table for the other commands:
@@ -28,17 +31,21 @@ from poscod._files import check_source
 from poscod._validation import check_count
 from poscod.activations import Activations, file_format
 from poscod.backends.images import NORMALISATIONS, Images, open_images
+from poscod.backends.texts import is_text_model
 from poscod.cli._console import Console, add_output_options, percent
 from poscod.cli._tables import check_output
+from poscod.cli._texts import run_texts
 from poscod.exceptions import InvalidInputError
 
 EXAMPLES = (
     "poscod extract images/ --onnx network.onnx --resize 256 --crop 224 --normalise imagenet -o known.npz",
     "poscod extract test_cifar10.txt --root data/ --model resnet18_32x32 --weights best.ckpt --normalise cifar10 -o known.npz",
     "poscod extract pixels.npz --model mypackage.networks:build --weights net.safetensors --layer classifier -o rows.npz",
+    "poscod extract questions.csv --text question --target intent --model my-classifier/ -o known.parquet",
 )
 
 
+BATCH = 256
 SAMPLE = 256
 """Rows on which other normalisations are tried."""
 _UNTRAINED = (
@@ -49,13 +56,21 @@ _UNTRAINED = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("input", help="folder of images, list of images (.txt) or archive (.npz)")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="activations to write: .npz or .safetensors"
+        "input", help="folder of images, list of images (.txt) or archive (.npz); or a table or list (.txt) of texts"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="activations to write: .npz or .safetensors; of texts also a table (.parquet, .arrow)",
     )
     network = parser.add_argument_group("network").add_mutually_exclusive_group(required=True)
     network.add_argument(
-        "--model", metavar="NETWORK", help="package.module:callable, a .onnx or .pt2 file, or a built-in name"
+        "--model",
+        metavar="NETWORK",
+        help="package.module:callable, a .onnx or .pt2 file, a built-in name, or the folder of a language model",
     )
     network.add_argument("--onnx", metavar="FILE", help="an ONNX network; the same as --model FILE.onnx")
     about = parser.add_argument_group("about the network")
@@ -89,8 +104,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="keep",
         help="keep labels, drop them (classes of another data set), or mark all rows as OOD (default: keep)",
     )
+    texts = parser.add_argument_group("texts")
+    texts.add_argument("--text", metavar="COLUMN", help="column of texts")
+    texts.add_argument("--target", metavar="COLUMN", help="column of labels, to count how often a classifier is right")
+    texts.add_argument(
+        "--max-tokens", type=int, metavar="N", help="tokens to read of a text (default: what the model can)"
+    )
     how = parser.add_argument_group("how to run")
-    how.add_argument("--batch-size", type=int, default=256, metavar="N", help="rows at a time (default: 256)")
+    how.add_argument("--batch-size", type=int, metavar="N", help="rows at a time (default: 256 images, 32 texts)")
     how.add_argument("--jobs", type=int, default=2, metavar="N", help="threads that read images (default: 2)")
     how.add_argument("--workers", type=int, dest="jobs", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     how.add_argument("--device", metavar="NAME", help="device of PyTorch, such as cuda (default: cpu)")
@@ -105,6 +126,15 @@ def run(args: argparse.Namespace) -> None:
     """Extract activations."""
     console = Console.of(args)
     check_output(args.output, [args.input, *([args.weights] if args.weights else [])])
+    if args.text is not None or (args.onnx is None and is_text_model(args.model)):
+        run_texts(args, console, doubts)
+        return
+    for option in ("target", "max_tokens"):
+        if getattr(args, option) is not None:
+            raise InvalidInputError(
+                f"--{option.replace('_', '-')} is for texts: leave it out, or name their column with --text."
+            )
+    args.batch_size = BATCH if args.batch_size is None else args.batch_size
     file_format(Path(args.output), "--output")
     network, data = _network(args), _open(args)
     found = _extract(args, network, data, args.output)
@@ -230,7 +260,7 @@ def _network(args: argparse.Namespace) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise InvalidInputError(
-            f"--model must be package.module:callable, a .onnx or .pt2 file, or one of {', '.join(NETWORKS)}, got '{name}'."
+            f"--model must be package.module:callable, a .onnx or .pt2 file, the folder of a language model, or one of {', '.join(NETWORKS)}, got '{name}'."
         )
     sys.path.insert(0, os.getcwd())  # where people keep the module they name
     try:

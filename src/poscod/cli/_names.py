@@ -2,7 +2,7 @@
 """What the shell calls the arguments of the library: options and tables. Errors and warnings are told with these names."""
 
 _SAME = (
-    "aim alpha amp audit backbone batch_size calibration class_mix classifier crop delta dtype false_alarm layer level loss max_points missing on_drift "
+    "aim alpha amp audit backbone batch_size calibration class_mix classifier crop delta dtype false_alarm layer level loss max_points max_tokens missing on_drift "
     "ood_limit pi precision probabilities ratio reject_label resize sample_rows threshold tpr_min tpr_over unseen_share window"
 )
 NAMES: dict[str, str] = {
@@ -26,6 +26,7 @@ NAMES: dict[str, str] = {
     "recipe": "--ratio",
     "risk_max": "--max-error",
     "share": "--budget",
+    "texts": "the column of --text",
     "with_rule": "POSCOD.with_rule in Python",
     "y": "the column of --target",
     "y_reviewed": "the column of --verdict",

@@ -8,6 +8,7 @@ which the loader gives the rows.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ def extract(
     to: str | os.PathLike[str] | None = None,
     batch_size: int = 256,
     progress: bool | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Activations:
     """Run a network and keep features, logits, labels and the last layer.
 
@@ -61,6 +63,8 @@ def extract(
         For data that is not in batches yet.
     progress : bool, default=None
         Whether to show a bar; None shows one on a terminal.
+    classes : sequence of str, default=None
+        Names of the classes, in the order of the logits.
 
     Returns
     -------
@@ -76,7 +80,7 @@ def extract(
     model = with_head(unwrap(model))
     half = None if amp is None else check_choice(amp, "amp", AMP)
     batches = as_loader(loader, batch_size)
-    with LastLayer(model, layer) as watch, Spool(to, dtype=dtype) as spool:
+    with LastLayer(model, layer) as watch, Spool(to, dtype=dtype, classes=classes) as spool:
         with evaluating(model, device) as there, torch.inference_mode():
             for batch in watched(batches, "extract", progress, extra="torch"):
                 rows = to_device(split_batch(batch), there)
