@@ -1,7 +1,8 @@
 """A service under good and bad requests for long: no error on a good one, flat memory, every decision in the log.
 
-``python -m benchmarks.serve_soak 200000`` measures how many requests of the mixture a second the service answers, then sends so many at even
-intervals at 80 % of that: four of five are good (JSON, NPY, Arrow), the others are damaged, too large, of other types, or cut short.
+``python -m benchmarks.serve_soak 200000`` sends so many in twenty parts. The first tenth of each part is sent as fast as answers come and measures how many
+requests of the mixture a second the service answers just then; the others follow at even intervals at 80 % of that. Four of five are good (JSON, NPY, Arrow), the
+others are damaged, too large, of other types, or cut short.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 
 from benchmarks.serve_load import ARROW, FEATURES, make_model
 
-SHARE, CONNECTIONS = 0.8, 16
+SHARE, CONNECTIONS, PARTS, BURST = 0.8, 16, 20, 10
 BAD = [
     ("application/json", b""),
     ("application/json", b'{"rows": [[NaN]]}'),
@@ -77,15 +78,15 @@ def mutated(rng: random.Random, raw: bytes) -> bytes:
     return head + b"\r\n\r\n" + bytes(changed)
 
 
-async def send(port: int, n: int, rate: float, seed: int, watch) -> tuple[Counter[str], int, float]:
-    """Send so many requests; a rate of 0 sends each as soon as it can."""
+async def send(port: int, n: int, rate: float, seed: int) -> tuple[Counter[str], int, float]:
+    """Send so many requests; a rate of 0 sends each as soon as it can. Return answers by kind, rows decided on, answers a second."""
     good, bad = requests(np.random.default_rng(0))
     rng, turn, start = random.Random(seed), iter(range(n)), time.perf_counter()
     counts: Counter[str] = Counter()
-    rows = 0
+    rows, reached, most = 0, 0.0, max(1, n * 9 // 10)  # the last ones wait for refusals that linger for two seconds
 
     async def one() -> None:
-        nonlocal rows
+        nonlocal rows, reached
         reader = writer = None
         for i in turn:
             if rate and (wait := start + i / rate - time.perf_counter()) > 0:
@@ -108,15 +109,16 @@ async def send(port: int, n: int, rate: float, seed: int, watch) -> tuple[Counte
                         writer.close()
                     writer = None
             counts[f"{'good' if is_good else 'bad'} {status}"] += 1
+            if counts.total() == most:
+                reached = time.perf_counter() - start
             if status == 200:
                 rows += json.loads(body)["n"]
             if writer is not None and b"connection: close" in head.lower():
                 writer.close()
                 writer = None
-            watch(i)
 
     await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
-    return counts, rows, time.perf_counter() - start
+    return counts, rows, most / reached
 
 
 def main(n: int) -> None:
@@ -129,20 +131,24 @@ def main(n: int) -> None:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         port = int(process.stdout.readline().rsplit(":", 1)[1])
         memory: list[float] = []
+        counts: Counter[str] = Counter()
+        made, shares, begin = 0, [], time.perf_counter()
+        burst = max(1, n // PARTS // BURST)
 
         def resident() -> float:
             return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1]) / 1024
 
-        def watch(i: int) -> None:
-            if i % max(1, n // 20) == 0:
-                memory.append(resident())
-                print(f"{i:,} sent, {memory[-1]:.0f} MB", flush=True)
-
         try:
-            _, first, seconds = asyncio.run(send(port, 4000, 0.0, 1, lambda i: None))
-            rate = SHARE * 4000 / seconds
-            print(f"capacity {4000 / seconds:.0f} requests a second; sending {n:,} at {rate:.0f} a second", flush=True)
-            counts, rows, seconds = asyncio.run(send(port, n, rate, 2, watch))
+            for part in range(PARTS):
+                rest = n * (part + 1) // PARTS - n * part // PARTS - burst
+                found, rows, capacity = asyncio.run(send(port, burst, 0.0, 2 * part))
+                more, further, rate = asyncio.run(send(port, rest, SHARE * capacity, 2 * part + 1))
+                counts, made = counts + found + more, made + rows + further
+                shares.append(rate / capacity)
+                memory.append(resident())
+                sent = f"{counts.total():,} sent in {time.perf_counter() - begin:.0f} s"
+                print(f"{sent}, capacity {capacity:.0f} a second, then {rate:.0f}; {memory[-1]:.0f} MB", flush=True)
+            seconds = time.perf_counter() - begin
         finally:
             process.send_signal(signal.SIGTERM)
             code = process.wait(60)
@@ -150,13 +156,13 @@ def main(n: int) -> None:
             logged = base.execute("SELECT count(*) FROM poscod_decisions").fetchone()[0]
         lines = len((folder / "err").read_text().splitlines())
     print(dict(sorted(counts.items())), f"{seconds:.0f} s, exit {code}, {lines} lines of log")
-    print(f"decisions made {first + rows:,}, logged {logged:,}")
-    print(f"memory after a quarter {memory[len(memory) // 4]:.0f} MB, at the end {memory[-1]:.0f} MB")
+    print(f"{min(shares):.0%} to {max(shares):.0%} of capacity; decisions made {made:,}, logged {logged:,}")
+    print(f"memory after a quarter {memory[PARTS // 4 - 1]:.0f} MB, at the end {memory[-1]:.0f} MB")
     failed = [kind for kind in counts if kind.startswith("good") and kind != "good 200"] + [
         kind for kind in counts if kind.startswith("bad 5")
     ]
     assert not failed
-    assert logged == first + rows
+    assert logged == made
     assert code == 0
 
 
