@@ -18,6 +18,7 @@ NAMES = [
     "class_mix",
     "kinds",
     "verdicts",
+    "start",
     "decide_speed",
     "serve_load",
     "predict_memory",

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.exceptions import UndefinedMetricWarning
 
 import poscod.metrics
 from oracles import metrics as oracles
-from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
+from poscod.exceptions import InvalidInputError
 from poscod.metrics import METRICS
 from strategies_for_hypothesis import samples
 

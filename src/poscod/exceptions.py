@@ -14,8 +14,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from sklearn.exceptions import UndefinedMetricWarning as UndefinedMetricWarning
-
 __all__ = [
     "InfeasibleProblemError",
     "InvalidInputError",

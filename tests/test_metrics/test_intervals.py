@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.exceptions import UndefinedMetricWarning
 
-from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
+from poscod.exceptions import InvalidInputError
 from poscod.metrics import METRICS, DegenerateIntervalWarning, auroc, ausrt, binomial_interval, bootstrap, compare
 from poscod.metrics._intervals import mean_loss_interval
 

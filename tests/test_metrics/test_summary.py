@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.exceptions import UndefinedMetricWarning
 
-from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
+from poscod.exceptions import InvalidInputError
 from poscod.metrics import METRICS, scod_curve, summary
 from strategies_for_hypothesis import samples
 

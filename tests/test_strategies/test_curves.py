@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.exceptions import UndefinedMetricWarning
 
 from oracles import strategies as oracles
-from poscod.exceptions import InvalidInputError, UndefinedMetricWarning
+from poscod.exceptions import InvalidInputError
 from poscod.metrics import ausrt
 from poscod.strategies import STRATEGIES, plugin_curve, sirc, sirc_parameters, tuned_areas, tuned_curve
 

@@ -4,9 +4,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from sklearn.exceptions import UndefinedMetricWarning
 
 from poscod import ScodProblem
-from poscod.exceptions import InvalidInputError, PoscodError, UndefinedMetricWarning
+from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.theory import FiniteWorld, _finite
 from poscod.theory._finite import SOLVERS
 from test_theory._worlds import (

@@ -16,12 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from poscod._json import plain
 from poscod._optional import require
 from poscod.exceptions import PoscodError
-from poscod.metrics import Interval
+
+if TYPE_CHECKING:
+    from poscod.metrics import Interval
 
 # Control characters but for tab and new line, and those that turn the direction of a text.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -164,6 +166,7 @@ def ranged(share: Interval, what: str = "interval") -> str:
 
     Examples
     --------
+    >>> from poscod.metrics import Interval
     >>> ranged(Interval(0.25, 0.2, 0.35, 0.9), "90 % interval")
     '25.0 % (90 % interval 20.0 % to 35.0 %)'
     """

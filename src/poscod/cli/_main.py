@@ -62,8 +62,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return text if none or "default: " in text else f"{text} (default: %(default)s)"
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line; of other commands than the one named only their names are known, which spares their imports."""
     parser = Parser(
         prog="poscod",
         description="Classifiers that know when not to answer.",
@@ -74,6 +74,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
+        if only not in (None, name):
+            commands.add_parser(name, help=text)
+            continue
         module = importlib.import_module(f"poscod.cli._{name}")
         command = commands.add_parser(
             name,
@@ -105,10 +108,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     code : int
         0 done, 2 bad input, 1 a fault of ours, 3 the monitor found something, 130 interrupted.
     """
-    parser = build_parser()
-    args, unknown = parser.parse_known_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    # No option before the command has a value, so the first other word is the command.
+    parser = build_parser(next((word for word in words if not word.startswith("-")), ""))
+    args, unknown = parser.parse_known_args(words)
     if unknown:
-        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(parser, args.parser, unknown)}")
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(args.parser, unknown)}")
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         if getattr(args, "quiet", False):
@@ -138,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _hint(parser: argparse.ArgumentParser, command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+def _hint(command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
     """Say what was probably meant: an option of another name, of another command, or an option given once for each value."""
     name = unknown[0].partition("=")[0]
     if not name.startswith("-"):
@@ -147,7 +152,7 @@ def _hint(parser: argparse.ArgumentParser, command: argparse.ArgumentParser, unk
         return f" (repeat an option for several values: {first} A {first} B)" if first else ""
     if near := nearest(name, command._option_string_actions, cutoff=0.8):
         return f" (did you mean {near}?)"
-    commands = next(a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    commands = next(a.choices for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
     if name in commands["at"]._option_string_actions:
         return f" ({name} is part of the model: `poscod at` changes it)"
     owners = [f"`{other.prog}`" for other in commands.values() if name in other._option_string_actions]

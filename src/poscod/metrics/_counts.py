@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import UndefinedMetricWarning
 
 from poscod._validation import Floats, check_vector, check_weight
-from poscod.exceptions import UndefinedMetricWarning, warn_caller
+from poscod.exceptions import warn_caller
 
 Indices = NDArray[np.intp]
 ABSENT: Any = object()  # not None: a forgotten loss must not be scored as a perfect classifier

@@ -8,6 +8,7 @@ engine decides anything; by folds (`_folds`) rows lie in memory.
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -19,6 +20,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from poscod._threads import few_threads
 from poscod._validation import Floats, check_choice, check_labels, check_weight, refusal
 from poscod.activations import Activations, check_label_column
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
@@ -39,7 +41,7 @@ from poscod.model._plan import Indices, plan_folds, plan_shares
 from poscod.model._prepare import Preparation, by_name
 from poscod.model._range import Guard, numeric_columns, scale_of
 from poscod.model._reviewed import Reviewed, check_finite, learn_from, read_reviewed
-from poscod.model._rows import check_classes, n_rows, row_keys, same_rows, take
+from poscod.model._rows import check_classes, n_numbers, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead, Scorer, needs_transform, view
 from poscod.model._trained_on import trained_on
@@ -118,10 +120,9 @@ def fit_on(
     def fitted(ratio: Any) -> tuple[Scorer, Calibration]:
         parts = template, ratio, rows, unlabeled, classes, mix
         rng = check_random_state(model.random_state)
-        if isinstance(calibration, float):
-            scorer, rows_ = _by_shares(engine, *parts, calibration, guaranteed, rng, looked)
-        else:
-            scorer, rows_ = _by_folds(engine, *parts, calibration, guaranteed, rng, looked)
+        fit = _by_shares if isinstance(calibration, float) else _by_folds
+        with few_threads(n_numbers(engine.like, engine.traffic)) if engine.folds else nullcontext():
+            scorer, rows_ = fit(engine, *parts, calibration, guaranteed, rng, looked)
         return replace(scorer, preparation=preparation, columns=columns), rows_
 
     model.classes_ = classes

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from poscod._threads import threads
+from poscod._threads import one_thread
 from poscod._validation import Floats, refusal
 from poscod.exceptions import PoscodWarning, warn_caller
 from poscod.model._parts import Labeled
@@ -61,7 +61,7 @@ def in_groups(
     if own is None:
         found = None
         if engine.folds:
-            with threads(1, "blas"):  # products are small
+            with one_thread("blas"):  # products are small
                 found = near_copies(take(engine.like, rows.at), engine.traffic, rows.codes)
         return rows if found is None else rows._replace(group=found), traffic
     if len(np.unique(own[rows.at])) < 2:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from poscod._threads import threads
+from poscod._threads import one_thread
 from poscod._validation import Floats, check_vector, refusal
 from poscod.activations import Activations
 from poscod.exceptions import PoscodWarning, warn_caller
@@ -91,7 +91,7 @@ def find_mix(
         )
         return ClassMix.unchanged(labeled)
     eta, traffic = (softmax(np.asarray(rows.logits) / temperature, axis=1) for rows in (part.known, part.traffic))
-    with threads(1, "blas"):  # matrices of so many classes are too small to share
+    with one_thread("blas"):  # matrices of so many classes are too small to share
         found = _turns(part, eta, own, traffic, other)
     mix = served(found, labeled, test_level=LEVEL, level=0.95, rows=effective(other))
     if mix.changed:

@@ -39,6 +39,17 @@ def n_rows(X: Any) -> int:
     return len(X) if isinstance(X, Activations) else int(_num_samples(X))
 
 
+def n_numbers(*parts: Any) -> int:
+    """Return how many numbers rows hold, together; of texts and gaps in a sparse matrix none."""
+    arrays = (
+        array
+        for X in parts
+        for array in ((X.features, X.logits) if isinstance(X, Activations) else (X,))
+        if array is not None
+    )
+    return sum(int(getattr(array, "nnz", np.prod(np.shape(array)))) for array in arrays)
+
+
 def take(X: Any, rows: NDArray[Any] | slice) -> Any:
     """Return some rows, of the same kind."""
     return X[rows] if isinstance(X, Activations) else _safe_indexing(X, rows)

@@ -18,12 +18,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
+from poscod._threads import few_threads
 from poscod._validation import Floats
 from poscod.activations import PARTS, Activations
 from poscod.decision import Scored
 from poscod.model._prepare import Preparation, by_name
 from poscod.model._range import Guard, beyond
-from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric, n_rows
+from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric, n_numbers, n_rows
 from poscod.ratio import Ratio
 from poscod.risk import bayes_decision_from_logits
 
@@ -148,7 +149,8 @@ class Scorer:
         scored : Scored
             Inputs after scoring.
         """
-        return Scored.join([self._block(block, loss) for block in chunks(X)] or [self._block(X, loss)])
+        with few_threads(n_numbers(X)):
+            return Scored.join([self._block(block, loss) for block in chunks(X)] or [self._block(X, loss)])
 
     def _block(self, X: Any, loss: Any) -> Scored:
         rows, log_ratio = self.seen(X)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._threads import threads
+from poscod._threads import one_thread
 from poscod._validation import Floats
 from poscod.ratio._crossfit import recalibrate
 from poscod.ratio._prior import mean_prior
@@ -53,7 +53,7 @@ def quick_ratio(
     if min(map(len, sides)) < 4 * n_folds:
         return None
     weights = pair_weights(weight_id, weight_u, len(sides[0]), len(sides[1]))
-    with threads(1, "blas"):
+    with one_thread("blas"):
         sample = Sample(sides, weights, folds, n_folds, seed)
         blend = sample.search(sample.first_prior(mean_prior), quick=True)
         if sample.p_value(blend, seed, PERMUTATIONS) > level:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from poscod._threads import threads
+from poscod._threads import few_threads
 from poscod._validation import Floats, check_choice, check_count, check_matrix, check_number, check_weight, refusal
 from poscod.activations import Activations
 from poscod.exceptions import PoscodWarning
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 BLOCK_ROWS = 16384
-SERIAL_NUMBERS = 2**24
 # Beyond this a ratio is "certainly OOD" or "certainly ID": the cap keeps sums of logs finite in float64.
 LOG_LIMIT = 1e6
 
@@ -271,10 +270,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             replace(rows, group=group_keys(given, *name, len(rows)))
             for rows, given, name in zip((rows_id, rows_u), groups, names, strict=True)
         )
-        # Thousands of small products: BLAS threads would wait for each other at every one, tens of times longer than
-        # they compute where the machine has other work.
-        numbers = (len(rows_id) + len(rows_u)) * rows_id.features.shape[1]
-        with threads(1 if numbers <= SERIAL_NUMBERS else None, "blas"):
+        with few_threads((len(rows_id) + len(rows_u)) * rows_id.features.shape[1]):  # thousands of small products
             found = self._fit(rows_id, rows_u, weight_id, weight_u, **more)
         self.columns_ = columns_of(rows_id)
         self.n_features_in_ = self.columns_["features"]

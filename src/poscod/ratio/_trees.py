@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from poscod._threads import threads
+from poscod._threads import one_thread
 from poscod._validation import Floats
 
 # Rows of a side that a first look learns from, and what it may cost: few trees, coarse bins.
@@ -156,7 +156,7 @@ class Grower:
                 random_state=0,
             )
             # Columns are few and rows too: threads would wait for each other.
-            with threads(1, "openmp"):
+            with one_thread("openmp"):
                 models.append(model.fit(self._matrix[train], train >= self._n_id, sample_weight=weight))
                 if len(inside):
                     own[inside] = _logit(model, self._matrix[inside])

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.parallel import Parallel, delayed
 
 from poscod._validation import Floats, check_choice, check_number, check_vector
-from poscod.exceptions import InvalidInputError, UndefinedMetricWarning, warn_caller
+from poscod.exceptions import InvalidInputError, warn_caller
 from poscod.metrics import Counts, rank, required
 from poscod.strategies._family import STRATEGIES, Pair, Setting, Strategy
 

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
+from sklearn.exceptions import UndefinedMetricWarning
 
 from poscod._validation import Floats, as_array, check_choice, check_labels, check_matrix, check_vector, refusal
 from poscod.decision import rejection_score
-from poscod.exceptions import InvalidInputError, PoscodError, UndefinedMetricWarning, warn_caller
+from poscod.exceptions import InvalidInputError, PoscodError, warn_caller
 from poscod.problem import ScodProblem
 from poscod.risk import bayes_decision, expected_loss
 from poscod.selector import accept_probability, tpr_threshold
