@@ -120,7 +120,7 @@ def fit_on(
     def fitted(ratio: Any) -> tuple[Scorer, Calibration]:
         parts = template, ratio, rows, unlabeled, classes, mix
         rng = check_random_state(model.random_state)
-        fit = _by_shares if isinstance(calibration, float) else _by_folds
+        fit: Any = _by_shares if isinstance(calibration, float) else _by_folds
         with few_threads(n_numbers(engine.like, engine.traffic)) if engine.folds else nullcontext():
             scorer, rows_ = fit(engine, *parts, calibration, guaranteed, rng, looked)
         return replace(scorer, preparation=preparation, columns=columns), rows_
