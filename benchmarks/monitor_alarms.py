@@ -72,7 +72,8 @@ def make_world(distance: float = 3.0, classes: int = 2) -> World:
         weight = np.arange(classes, 0.0, -1.0) + 2.0
         means = radius * np.stack([np.cos(turn), np.sin(turn)], axis=1)
         world = GaussianWorld(means, [[radius + distance - 0.4, 1.0]], weight_id=weight / weight.sum())
-    X, finite = world.discretise(size=2500)
+    how = "quadrature" if classes <= 10 else "monte_carlo"
+    X, finite = world.discretise(size=2500, method=how, random_state=0)
     rng = np.random.default_rng(0)
     log_ratio = world.log_ratio(X) + 1e-6 * rng.standard_normal(len(X))  # no ties: grids are symmetric
     risk = world.conditional_risk(X, PROBLEM)
@@ -310,6 +311,81 @@ def delay_table(world: World, runs: int) -> None:
             print(f"| {m}, {n_ood} | {n} | " + " | ".join(cells) + f" | {early} of {3 * runs} |", flush=True)
 
 
+SECOND = {
+    "500 clean OOD rows": {"n": 500},
+    "2,000 of traffic, 20 % OOD, estimated": {"n": 2000, "pi": 0.2, "known_share": False},
+    "none": {"n": 0, "pi": 0.0, "known_share": False},
+}
+"""What the reference knows of OOD inputs."""
+STEPS = ((0.02, 0.05), (0.02, 0.10), (0.02, 0.25), (0.03, 0.25))
+PAST = ("PSC014", "PSC015", "PSC016")
+
+
+def stream(world: World, reference: Reference, pi: Any, n: int, rng: Any, mixes: Any = None) -> Monitor:
+    """Count windows of n decisions with the shares pi and the class mixes."""
+    monitor = Monitor(reference, window=1.0)
+    laws = np.stack([*world.by_class, world.q])
+    mixes = np.tile(world.mix, (len(pi), 1)) if mixes is None else mixes
+    law = np.column_stack([(1 - pi)[:, None] * mixes, pi]) @ laws
+    for day, share in enumerate(law):
+        kinds = rng.choice(len(share), n, p=share / share.sum())
+        monitor.update(world.decisions(kinds, reference.cells.threshold), at=float(day))
+    return monitor
+
+
+def past_table(runs: int) -> None:
+    """Print how soon a rise is seen against the stream's own past (PSC014), beside the limit (PSC001)."""
+    print(
+        f"\n18 windows of 500 decisions, then 30 after a step; limit 10 %, 3,000 ID rows in the reference; {runs} runs"
+    )
+    print("found within 3 windows, median delay (90 %) of PSC014; of PSC001; other alarms of the past before the step")
+    print("| classes | what is known of OOD inputs | step | PSC014 | PSC001 | alarms before |")
+    print("|---|---|---|---|---|---|")
+    for classes, distance in ((2, 3.0), (26, 1.6)):
+        world = make_world(distance, classes)
+        for name, second in SECOND.items():
+            for low, high in STEPS:
+                rng, delays, early = np.random.default_rng(5), {"PSC014": [], "PSC001": []}, 0
+                for _ in range(runs):
+                    reference = draw_reference(world, 3000, rng=rng, **second)
+                    found = stream(world, reference, np.repeat([low, high], [18, 30]), 500, rng).findings()
+                    first = {f.code: f.evidence["first_alarm"] - 17.0 for f in found if "first_alarm" in f.evidence}
+                    for code, values in delays.items():
+                        values.append(first.get(code, np.inf))
+                    early += any(first.get(code, 1.0) < 1.0 for code in PAST)
+                cells = []
+                for values in delays.values():
+                    middle, most = (np.quantile(values, q, method="inverted_cdf") for q in (0.5, 0.9))
+                    cells.append(f"{np.mean(np.array(values) <= 3):.0%}, {middle:.0f} ({most:.0f})")
+                print(
+                    f"| {classes} | {name} | {low:.0%} to {high:.0%} | " + " | ".join(cells) + f" | {early} |",
+                    flush=True,
+                )
+
+
+def calm_table(runs: int) -> None:
+    """Print how often a calm stream raises an alarm against its own past."""
+    print(f"\nStreams of 120 windows of 500 decisions without a step, 3 % OOD, {runs} runs: alarms")
+    print("| classes | class mix | what is known of OOD inputs | " + " | ".join(PAST) + " |")
+    print("|---|---|---|" + "---|" * len(PAST))
+    for classes in (2, 5, 26):
+        world = make_world(classes=classes)
+        for mix in ("stays", "wobbles by week", "changes once (Dirichlet)"):
+            for name in ("500 clean OOD rows", "none"):
+                rng, alarms = np.random.default_rng(6), dict.fromkeys(PAST, 0)
+                for _ in range(runs):
+                    reference = draw_reference(world, 3000, rng=rng, **SECOND[name])
+                    mixes = np.tile(world.mix, (120, 1)) if mix == "stays" else wobble(world, 120, rng)
+                    if mix.startswith("changes"):
+                        mixes = np.repeat([world.mix, rng.dirichlet(np.ones(classes))], [40, 80], axis=0)
+                    for found in stream(world, reference, np.full(120, 0.03), 500, rng, mixes).findings():
+                        if found.code in alarms:
+                            alarms[found.code] += 1
+                print(
+                    f"| {classes} | {mix} | {name} | " + " | ".join(f"{a}" for a in alarms.values()) + " |", flush=True
+                )
+
+
 def second_sample_table(runs: int) -> None:
     """Coverage through a fitted model, whose second sample has an OOD share that is known, estimated, or seen by the ratio."""
     world, pis, size, windows = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 3.0]]), (0.0, 0.03, 0.2), 300, 10
@@ -352,6 +428,8 @@ def second_sample_table(runs: int) -> None:
 
 def main(*, quick: bool = False) -> None:
     world = make_world()
+    past_table(2 if quick else 100)
+    calm_table(1 if quick else 200)
     wobble_table(5 if quick else 1000)
     mix_coverage_table(2 if quick else 100)
     delay_table(world, 5 if quick else 100)

@@ -139,7 +139,7 @@ def test_a_jump_of_ood_under_another_mix_is_called_ood(kinds, drawn):
     mixes = np.repeat([MIX, OTHER], [15, 15], axis=0)
     monitor = watched(kinds, drawn, np.repeat([0.05, 0.1], 15), mixes)
     found = {finding.code: finding for finding in monitor.findings()}
-    assert set(found) == {"PSC001", "PSC004"}
+    assert set(found) == {"PSC001", "PSC004", "PSC014"}
     assert found["PSC001"].active
     assert "2026-01-14" <= found["PSC001"].evidence["since"][:10] <= "2026-01-19"
     assert found["PSC001"].evidence["first_alarm"] >= "2026-01-16"

@@ -147,7 +147,10 @@ def test_the_short_version_names_the_worst_also_when_it_is_over(summary):
     assert f"<p>{alarm['sentence']}</p>" in render(summary).split('id="findings"')[0]
     over = {**summary, "findings": [{**alarm, "active": False, "severity": "info", "sentence": "It was bad."}]}
     assert "It was bad." in render(over).split('id="findings"')[0]
-    assert "No alarm" in render({**summary, "findings": []}).split('id="findings"')[0]
+    calm = "No alarm, which is no proof: up to 12 % may be OOD."
+    quiet = {**summary, "findings": [], "totals": {**summary["totals"], "no_alarm": calm}}
+    assert summary["totals"]["no_alarm"] is None
+    assert calm in render(quiet).split('id="findings"')[0]
 
 
 def test_markdown_holds_whole_sentences_and_what_they_mean(summary):

@@ -271,8 +271,8 @@ def _lines(summary: dict[str, Any]) -> Iterator[str]:
         rows.append([str(w["start"]), f"{w['n']:,}", accepted, estimate, interval, *shown])
     yield from text_table(rows)
     yield from _mix_lines(summary)
-    if not summary["findings"]:
-        yield "No findings."
+    if summary["totals"]["no_alarm"]:
+        yield summary["totals"]["no_alarm"]
     for finding in summary["findings"]:
         yield f"{finding['code']} {finding['severity']}: {finding['sentence']} {finding['meaning']} {finding['action']} ({finding['link']})"
 

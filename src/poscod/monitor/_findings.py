@@ -113,10 +113,32 @@ FINDINGS: dict[str, Definition] = {
         "Known inputs of the traffic at fit seemed to differ from the labeled rows, or could not be told from OOD inputs: what the rule calls OOD may be known inputs that moved, and nothing is promised for them.",
         "Look at rejected inputs; if they are known ones, fit again with labeled rows of today.",
     ),
+    "PSC014": Definition(
+        "More OOD inputs than before",
+        "error",
+        "More is rejected, or has higher ratios, than in the stream's own earlier windows, and the class mix does not explain it.",
+        "Look at the rejected inputs of these windows and find where they come from; if the new level is normal, begin a new state.",
+    ),
+    "PSC015": Definition(
+        "Fewer inputs are accepted than before",
+        "warning",
+        "The share of inputs that is accepted is lower than in the stream's own earlier windows by more than two points.",
+        "See whether classes that are rejected more often have become frequent; if not, label a sample of recent inputs.",
+    ),
+    "PSC016": Definition(
+        "Answers are wrong more often than before",
+        "error",
+        "The mean loss of accepted labeled ID rows is higher than in the stream's own earlier windows.",
+        "Look at recent wrong answers; fit or calibrate again on recent labeled rows.",
+    ),
 }
 """Codes and definitions."""
 
-SEQUENTIAL = ("PSC001", "PSC002", "PSC003", "PSC005", "PSC006", "PSC012")
+AGAINST_REFERENCE = ("PSC001", "PSC002", "PSC003", "PSC005", "PSC006", "PSC012")
+"""Codes of alarms that compare windows with what the reference knows."""
+AGAINST_PAST = ("PSC014", "PSC015", "PSC016")
+"""Codes of alarms that compare windows with earlier ones of the same stream."""
+SEQUENTIAL = AGAINST_REFERENCE + AGAINST_PAST
 """Codes of alarms, which share the false-alarm rate with PSC004; the others are facts."""
 
 
@@ -134,17 +156,22 @@ class Finding:
         Numbers it rests on, as JSON types.
     active : bool, default=True
         False for an alarm that later windows have outweighed.
+    mild : bool, default=False
+        True for an alarm that is a warning: a rise to a share that is surely below the limit.
     """
 
     code: str
     sentence: str
     evidence: dict[str, Any]
     active: bool = True
+    mild: bool = False
 
     @property
     def severity(self) -> str:
         """How bad it is; what is past is for information."""
-        return FINDINGS[self.code].severity if self.active else "info"
+        if not self.active:
+            return "info"
+        return "warning" if self.mild else FINDINGS[self.code].severity
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as JSON types.

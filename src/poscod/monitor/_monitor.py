@@ -18,7 +18,7 @@ from poscod._validation import check_count, check_number
 from poscod.decision import REASONS, Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval, binomial_interval
-from poscod.monitor._assess import facts, mix_moved, sequential
+from poscod.monitor._assess import against_past, facts, mix_moved, no_alarm, sequential
 from poscod.monitor._estimate import estimate
 from poscod.monitor._findings import SEVERITIES, Finding
 from poscod.monitor._groups import Groups
@@ -130,7 +130,7 @@ class Monitor:
     >>> [(window.start[:10], window.pi.low <= pi <= window.pi.high) for window, pi in zip(monitor.windows(), (0.0, 0.4))]
     [('2026-01-01', True), ('2026-01-02', True)]
     >>> [finding.code for finding in monitor.findings()]
-    ['PSC001']
+    ['PSC001', 'PSC014']
     """
 
     def __init__(
@@ -254,6 +254,7 @@ class Monitor:
         share = share_of_alarms(self.reference, self.false_alarm)
         found = [
             *sequential(self._ledger, self._watches[asked], self.width, origin, self.ood_limit),
+            *against_past(self._ledger, share, self.width, origin, self.level, self.ood_limit),
             *mix_moved(self._ledger, share, self.width, origin, self.level),
             *facts(self._ledger, self.width, self.max_age),
         ]
@@ -265,11 +266,13 @@ class Monitor:
         Returns
         -------
         summary : dict
-            Keys "reference", "parameters", "totals" (with the mean OOD share over the windows kept), "windows" and "findings".
+            Keys "reference", "parameters", "totals" (with the mean OOD share over the windows kept, and what the absence of alarms means), "windows" and "findings".
         """
         reference, ledger = self.reference, self._ledger
         ratio, label = (ledger.table(name).sum(axis=0, keepdims=True) for name in ("ratio", "label"))
         whole = estimate(reference, ratio, label, self.level)
+        windows, findings = self.windows(), self.findings()
+        most = next((window.pi.high for window in reversed(windows) if window.n), None)
         document: dict[str, Any] = plain(
             {
                 "reference": {
@@ -291,9 +294,12 @@ class Monitor:
                     "kept": int(label.sum()),
                     "accepted": int(label[:, :-1].sum()),
                     "pi": whole.pi.intervals(self.level)[0] if label.sum() else None,
+                    "no_alarm": None
+                    if any(finding.severity == "error" for finding in findings)
+                    else no_alarm(most, self.ood_limit),
                 },
-                "windows": self.windows(),
-                "findings": [finding.to_dict() for finding in self.findings()],
+                "windows": windows,
+                "findings": [finding.to_dict() for finding in findings],
             }
         )
         return document

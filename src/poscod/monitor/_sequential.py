@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The gamblers of each sequential finding: what they bet on, given a reference.
 
-Convention: the false-alarm rate is shared equally by the sequential findings, the note on the class mix, and the estimate of pi_0, if there is one; half of each
+Convention: the false-alarm rate is shared equally by the alarms against the reference, those against the past together, the note on the class mix, and the estimate of pi_0, if there is one; half of each
 finding's share is for the chance that the reference's samples deceive, half is what capital must reach. A payoff is named by the partition it is counted in. No
 payoff has a positive mean in any class, so no class mix raises an alarm but the one that says so.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from poscod._validation import Floats
 from poscod.monitor._bets import above, unexplained
-from poscod.monitor._findings import SEQUENTIAL
+from poscod.monitor._findings import AGAINST_REFERENCE
 from poscod.monitor._reference import Reference
 from poscod.monitor._share import direction
 
@@ -40,11 +40,11 @@ class Watch(NamedTuple):
 
 def share_of_alarms(reference: Reference, false_alarm: float) -> float:
     """Return the probability of a false alarm that one finding has."""
-    return false_alarm / (len(SEQUENTIAL) + 1 + (reference.prior.low < reference.prior.high))
+    return false_alarm / (len(AGAINST_REFERENCE) + 2 + (reference.prior.low < reference.prior.high))
 
 
 def watches(reference: Reference, ood_limit: float, false_alarm: float) -> dict[str, Watch]:
-    """Return what is bet on for every sequential finding."""
+    """Return what is bet on for every alarm that compares windows with the reference."""
     share = share_of_alarms(reference, false_alarm)
     delta = alpha = share / 2.0
     # Only the lower end of pi_0 is used, by all: it may fail with the probability of one share.
@@ -58,7 +58,7 @@ def watches(reference: Reference, ood_limit: float, false_alarm: float) -> dict[
         "PSC006": {"loss": _selective_risk(reference, delta)},
         "PSC012": {"label": _promise(reference, delta)},
     }
-    return {code: Watch(payoffs[code], alpha) for code in SEQUENTIAL}
+    return {code: Watch(payoffs[code], alpha) for code in AGAINST_REFERENCE}
 
 
 def _above_limit(reference: Reference, limit: float, delta: float) -> list[Floats]:

@@ -36,9 +36,8 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
                 f"{percent(last['accepted'] / last['n'])} were accepted."
             )
     told = [f for f in summary["findings"] if f["severity"] == "error" or not f["active"]]  # the worst first
-    short.append(
-        told[0]["sentence"] if told else "No alarm: nothing shows that the rule has stopped doing what it did."
-    )
+    short += [finding["sentence"] for finding in told[:1]]
+    short += [summary["totals"]["no_alarm"]] if summary["totals"]["no_alarm"] else []
     page = {"title": "What the monitor saw", "short": short, "moment": moment, "windows": summary["windows"]}
     return {**page, "mix": class_rows(summary)}
 
