@@ -91,6 +91,7 @@ def test_the_share_of_all_windows_is_that_of_one_wide_window(reference, traffic)
         "kept": 0,
         "accepted": 0,
         "pi": None,
+        "error": None,
         "no_alarm": "No alarm, because nothing has been counted.",
     }
 

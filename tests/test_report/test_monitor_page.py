@@ -81,7 +81,7 @@ def test_one_window_and_numbered_windows_have_a_page(monitor, model):
     rows, _ = WORLD.sample_mixture(30, 0.1, random_state=0)
     one = Monitor(monitor.reference, window=100).update(model.decide(rows))
     html = render(one.summary())
-    assert html.count('<svg viewBox="0 0 960') == 2
+    assert html.count('<svg viewBox="0 0 960') == 3
     assert "NaN" not in re.sub(r">NaN<", "", html)
 
 

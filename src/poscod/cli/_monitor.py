@@ -259,22 +259,26 @@ def _lines(summary: dict[str, Any]) -> Iterator[str]:
     if len(windows) > _SHOWN:
         yield f"The last {_SHOWN}:"
     judged = any(w["labeled"] for w in windows[-_SHOWN:])
-    rows = [["from", "decisions", "accepted", "OOD share", "interval", *["by labels", "interval"] * judged]]
+    names = ["by labels", "interval"] * judged
+    rows = [["from", "decisions", "accepted", "OOD share", "interval", *names, "wrong answers", "interval", *names]]
     for w in windows[-_SHOWN:]:
-        share = w["pi"]
         accepted = percent(w["accepted"] / w["n"]) if w["n"] else ""
-        estimate = "not known" if share["estimate"] is None else percent(share["estimate"])
-        interval = f"{percent(share['low'])} to {percent(share['high'])}"
-        said = w["pi_labeled"]
-        told = percent(said["estimate"]) if w["labeled"] else "not known"
-        shown = [f"{told} of {w['labeled']:,}", f"{percent(said['low'])} to {percent(said['high'])}"] * judged
-        rows.append([str(w["start"]), f"{w['n']:,}", accepted, estimate, interval, *shown])
+        told = _cells(w["pi_labeled"])
+        cells = [*_cells(w["pi"]), *[f"{told[0]} of {w['labeled']:,}", told[1]] * judged]
+        cells += [*_cells(w["error"]), *_cells(w["error_labeled"]) * judged]
+        rows.append([str(w["start"]), f"{w['n']:,}", accepted, *cells])
     yield from text_table(rows)
     yield from _mix_lines(summary)
     if summary["totals"]["no_alarm"]:
         yield summary["totals"]["no_alarm"]
     for finding in summary["findings"]:
         yield f"{finding['code']} {finding['severity']}: {finding['sentence']} {finding['meaning']} {finding['action']} ({finding['link']})"
+
+
+def _cells(share: dict[str, Any]) -> list[str]:
+    """Return an estimate and its interval as two cells."""
+    estimate = "not known" if share["estimate"] is None else percent(share["estimate"])
+    return [estimate, f"{percent(share['low'])} to {percent(share['high'])}"]
 
 
 def _mix_lines(summary: dict[str, Any]) -> Iterator[str]:

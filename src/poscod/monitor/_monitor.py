@@ -19,6 +19,7 @@ from poscod.decision import REASONS, Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval, binomial_interval
 from poscod.monitor._assess import against_past, facts, mix_moved, no_alarm, sequential
+from poscod.monitor._error import errors
 from poscod.monitor._estimate import estimate
 from poscod.monitor._findings import SEVERITIES, Finding
 from poscod.monitor._groups import Groups
@@ -73,6 +74,12 @@ class Window(NamedTuple):
         Decisions whose true labels, or verdicts, have arrived.
     pi_labeled : Interval
         OOD share among these, exact; NaN and [0, 1] where there are none.
+    error : Interval
+        Share of wrong answers among accepted decisions, without labels; answers to OOD inputs are wrong.
+    error_all : Interval
+        The same if everything had been answered.
+    error_labeled : Interval
+        Share of wrong answers among accepted decisions with labels, exact; NaN and [0, 1] where there are none.
     """
 
     start: str | float
@@ -86,6 +93,9 @@ class Window(NamedTuple):
     invalid: int
     labeled: int
     pi_labeled: Interval
+    error: Interval
+    error_all: Interval
+    error_labeled: Interval
 
 
 class Monitor:
@@ -224,20 +234,22 @@ class Monitor:
         """
         out, ledger = [], self._ledger
         found = estimate(self.reference, ledger.table("ratio"), ledger.table("label"), self.level)
-        shares = zip(found.pi.intervals(self.level), found.pi_count.intervals(self.level), strict=True)
+        wrong = errors(self.reference, ledger.table("risk"), found.pi, self.level)
+        shares = zip(*(part.intervals(self.level) for part in (found.pi, found.pi_count, *wrong)), strict=True)
         mixes = np.stack([np.round(values, 5) for values in found.mix], axis=1).tolist()
-        for index, pair, mix in zip(ledger.order(), shares, mixes, strict=True):
+        for index, (pi, count, *wrong_share), mix in zip(ledger.order(), shares, mixes, strict=True):
             counts = ledger.windows[index]
             start, end = (window_start(i, self.width) for i in (index, index + 1))
             n, invalid = int(counts["label"].sum()), int(counts["invalid"][0])
             reasons = dict(zip(REASONS, counts["reason"].tolist(), strict=True))
             seen, strange = int(counts["labeled"].sum()), int(counts["labeled"][2:].sum())
-            said = (
-                binomial_interval(strange, seen, level=self.level) if seen else Interval(np.nan, 0.0, 1.0, self.level)
-            )
+            judged = int(counts["labeled"][[0, 2]].sum())
+            mistakes = int(counts["loss"][ledger.loss_values > 0.0].sum() + counts["labeled"][2])
+            said, realised = (self._exact(*pair) for pair in ((strange, seen), (mistakes, judged)))
             if n + invalid:
                 accepted, shares_of = n - int(counts["label"][-1]), WindowMix(*mix)
-                out.append(Window(start, end, n, accepted, *pair, shares_of, reasons, invalid, seen, said))
+                about = shares_of, reasons, invalid, seen, said, *wrong_share, realised
+                out.append(Window(start, end, n, accepted, pi, count, *about))
         return out
 
     def findings(self) -> list[Finding]:
@@ -271,6 +283,7 @@ class Monitor:
         reference, ledger = self.reference, self._ledger
         ratio, label = (ledger.table(name).sum(axis=0, keepdims=True) for name in ("ratio", "label"))
         whole = estimate(reference, ratio, label, self.level)
+        wrong = errors(reference, ledger.table("risk").sum(axis=0, keepdims=True), whole.pi, self.level)
         windows, findings = self.windows(), self.findings()
         most = next((window.pi.high for window in reversed(windows) if window.n), None)
         document: dict[str, Any] = plain(
@@ -294,6 +307,7 @@ class Monitor:
                     "kept": int(label.sum()),
                     "accepted": int(label[:, :-1].sum()),
                     "pi": whole.pi.intervals(self.level)[0] if label.sum() else None,
+                    "error": wrong.answered.intervals(self.level)[0] if label.sum() else None,
                     "no_alarm": None
                     if any(finding.severity == "error" for finding in findings)
                     else no_alarm(most, self.ood_limit),
@@ -372,6 +386,9 @@ class Monitor:
             out.workers = {str(worker) for worker in state["workers"]}
             out._ledger.read(state)
         return out
+
+    def _exact(self, k: int, n: int) -> Interval:
+        return binomial_interval(k, n, level=self.level) if n else Interval(np.nan, 0.0, 1.0, self.level)
 
     def _parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _PARAMETERS}

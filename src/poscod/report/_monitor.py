@@ -74,7 +74,27 @@ def pictures(summary: dict[str, Any]) -> dict[str, Any]:
     accepted = _frame(windows, max(0.0, min([*rates, tpr]) - 0.05), 1.0, "share accepted")
     _series(accepted, windows, [{"estimate": rate} for rate in rates], "id", "share accepted")
     _level(accepted, tpr, "honest", f"TPR of the reference, {percent(tpr)}: no OOD at all")
-    return {"charts": {"pi": pi, "accepted": accepted}}
+    return {"charts": {"pi": pi, "error": _errors(windows), "accepted": accepted}}
+
+
+def _errors(windows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return wrong answers over time: estimated, and where labels are there, realised."""
+    highs = sorted(w["error"]["high"] for w in windows)
+    seen = [
+        w[name]["estimate"] for w in windows for name in ("error", "error_labeled") if w[name]["estimate"] is not None
+    ]
+    chart = _frame(windows, 0.0, min(1.0, 1.1 * max(highs[len(highs) // 2], *seen, 0.01)), "wrong answers")
+    _series(
+        chart,
+        windows,
+        [w["error"] for w in windows],
+        "share",
+        "wrong answers, estimated without labels, with their interval",
+    )
+    if any(w["error_labeled"]["estimate"] is not None for w in windows):
+        told = [{"estimate": w["error_labeled"]["estimate"]} for w in windows]
+        _series(chart, windows, told, "id", "wrong answers by labels")
+    return chart
 
 
 def _share(share: dict[str, Any], n: int) -> str:

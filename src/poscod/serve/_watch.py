@@ -63,9 +63,13 @@ class Watch(Worker["_Counted | LoadedModel"]):
         yield "poscod_finding", "gauge", "Whether a finding of the monitor is active", values
         if document["windows"]:
             last = document["windows"][-1]
-            shares = [({"bound": name}, last["pi"][name]) for name in ("low", "estimate", "high")]
-            known = [share for share in shares if share[1] is not None]
-            yield "poscod_ood_share", "gauge", "OOD share of the latest window, with its interval", known
+            for name, key, text in (
+                ("ood_share", "pi", "OOD share"),
+                ("error_estimate", "error", "Share of wrong answers, estimated without labels,"),
+            ):
+                ends = [({"bound": end}, last[key][end]) for end in ("low", "estimate", "high")]
+                known = [end for end in ends if end[1] is not None]
+                yield f"poscod_{name}", "gauge", f"{text} of the latest window, with its interval", known
             yield "poscod_window_decisions", "gauge", "Decisions in the latest window", [({}, float(last["n"]))]
             if last["n"]:
                 share = float(last["accepted"] / last["n"])
