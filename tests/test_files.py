@@ -5,10 +5,12 @@ SPDX-License-Identifier: BSD-3-Clause
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
-from poscod._files import replacing
+from poscod._files import alone, replacing
 from poscod.exceptions import InvalidInputError
 
 
@@ -64,3 +66,19 @@ def test_pipes_devices_and_folders_are_refused(tmp_path):
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
     assert sorted(os.listdir(tmp_path)) == ["folder", "null", "pipe"]
+
+
+def test_a_file_in_use_is_refused_and_a_killed_process_does_not_keep_it(tmp_path):
+    pytest.importorskip("fcntl", reason="needs locks of the system, which are not here")
+    target = tmp_path / "state.json"
+    code = f"import time; from pathlib import Path; from poscod._files import alone\nwith alone(Path({str(target)!r})):\n    print('held', flush=True); time.sleep(60)"
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert other.stdout.readline() == b"held\n"
+    with pytest.raises(InvalidInputError, match="in use by another process"), alone(target):
+        pass
+    other.kill()
+    other.wait()
+    other.stdout.close()
+    with alone(target), pytest.raises(InvalidInputError, match="in use"), alone(target):
+        pass
+    assert list(tmp_path.iterdir()) == []

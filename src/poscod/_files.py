@@ -92,6 +92,48 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         draft.unlink(missing_ok=True)
 
 
+@contextmanager
+def alone(target: Path) -> Iterator[None]:
+    """Keep other processes that ask from using a file while the block runs; they are refused. Where the system has no such locks nothing is kept.
+
+    Notes
+    -----
+    The lock is one of the system on a file beside the target, and ends with the process, however that ends.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, alone(Path(folder, "state.json")):
+    ...     os.listdir(folder)
+    ['.state.json.lock']
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    target = target.resolve()
+    beside = target.with_name(f".{target.name}.lock")
+    while True:
+        held = os.open(beside, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it before may have removed it meanwhile: then the name stands for another file, or none.
+            if beside.exists() and os.path.samestat(os.fstat(held), beside.stat()):
+                break
+        except BlockingIOError:
+            os.close(held)
+            raise InvalidInputError(
+                f"{target} is in use by another process: wait until it ends, or give another name."
+            ) from None
+        os.close(held)
+    try:
+        yield
+    finally:
+        beside.unlink(missing_ok=True)
+        os.close(held)
+
+
 def growth(archive: zipfile.ZipFile, size: int) -> str:
     """Say why an archive may become larger than its file of `size` bytes when it is read; empty where it cannot."""
     packed = next((info.filename for info in archive.infolist() if info.compress_type != zipfile.ZIP_STORED), None)

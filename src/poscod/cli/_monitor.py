@@ -15,6 +15,7 @@ import datetime
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poscod._files import replacing
+from poscod._files import alone, replacing
 from poscod._validation import check_choice
 from poscod.cli._columns import Block, Table
 from poscod.cli._console import Console, add_alias, add_output_options, percent
@@ -112,6 +113,11 @@ def run(args: argparse.Namespace) -> None:
         option = "--label" if args.label else "--verdict"
         raise InvalidInputError(f"{option} needs --time: a label belongs to the window of its row.")
     _check_outputs(args)
+    with alone(Path(args.state)) if args.state else nullcontext():  # of two runs on one state one would be lost
+        _count(args, console)
+
+
+def _count(args: argparse.Namespace, console: Console) -> None:
     model, table = load_model(args), open_table(args.log)
     schema = schema_for(model, table)
     monitor, logs = _monitor(args, model, schema)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from poscod._files import replacing
+from poscod._files import alone, replacing
 from poscod.decision import Decisions
 from poscod.exceptions import PoscodError
 from poscod.monitor import FINDINGS, Monitor, Reference
@@ -43,12 +43,20 @@ class Watch(Worker["_Counted | LoadedModel"]):
 
     def __init__(self, loaded: LoadedModel, settings: Settings) -> None:
         self._settings = settings
+        self._held = contextlib.ExitStack()
+        if settings.state_file is not None:
+            self._held.enter_context(alone(settings.state_file))
         self._summary_at = self._saved_at = time.monotonic()
         self._pause, self._fresh = _SUMMARY_SECONDS, False
         self._begin(loaded)
         self._summarise()
         rows = settings.log_queue_rows
         super().__init__("poscod-monitor", max_rows=rows, batch_rows=rows, seconds=_PATIENCE)
+
+    def close(self, seconds: float) -> None:
+        """Count what waits, save the state and leave it to others."""
+        super().close(seconds)
+        self._held.close()
 
     def document(self) -> dict[str, Any]:
         """Return the latest summary as plain JSON."""
