@@ -66,8 +66,11 @@ class Watch(Worker["_Counted | LoadedModel"]):
         """Yield what Prometheus reads."""
         yield "poscod_monitor_dropped", "counter", "Decisions that the monitor did not see", [({}, float(self.dropped))]
         document = self._document
-        active = {finding["code"] for finding in document["findings"] if finding["active"]}
-        values = [({"code": code, "severity": kind.severity}, float(code in active)) for code, kind in FINDINGS.items()]
+        active = {finding["code"]: finding["severity"] for finding in document["findings"] if finding["active"]}
+        values = [
+            ({"code": code, "severity": active.get(code, kind.severity)}, float(code in active))
+            for code, kind in FINDINGS.items()
+        ]
         yield "poscod_finding", "gauge", "Whether a finding of the monitor is active", values
         if document["windows"]:
             last = document["windows"][-1]
