@@ -1,5 +1,6 @@
 """One rule, one promise: for every way to make a rule, all speakers say the same of it, or nothing.
 
+And one estimate of each quantity: TPR, FPR, OOD share and error of the same rows are the same numbers everywhere, with their intervals.
 Shell (text and JSON), service, report (JSON and page), its explorer, the monitor and its page, and the metadata of the ONNX graph.
 """
 
@@ -23,7 +24,7 @@ from poscod import POSCOD, ScodProblem
 from poscod.cli import main
 from poscod.exceptions import InvalidInputError
 from poscod.mix import ClassMix
-from poscod.model import ClassMixWarning, mix_document
+from poscod.model import ClassMixWarning, choices_document, mix_document
 from poscod.monitor import Monitor, Reference
 from poscod.problem import BoundedProblem, CostProblem, CoverageProblem, GeneralisedProblem, PrecisionProblem, RiskBound
 from poscod.ratio import CorrectedSigmoid
@@ -220,6 +221,16 @@ def plain(page):
     return " ".join(html.unescape(page).replace("\\", "").split())
 
 
+def same_rates(reference, estimates):
+    """A monitor's reference and the estimates of the fit speak of the same rows."""
+    assert reference.tpr() == pytest.approx(estimates.tpr)
+    if estimates.free is None:
+        assert np.isnan(reference.fpr().estimate)
+        return
+    assert reference.prior == estimates.free.ood_prior
+    assert reference.fpr()[:3] == pytest.approx(estimates.free.fpr[:3], nan_ok=True)
+
+
 def test_the_rule_is_what_was_asked(said):
     name, model, *_ = said
     promise = model.rule_.promise
@@ -260,6 +271,11 @@ def test_the_service(said):
         card = client.get("/v1/model").json()
         assert card["rule"] == model.rule_.to_dict()
         assert card["class_mix"] == mix_document(model)
+        assert card["estimates"] == choices_document(model)
+        there = client.get("/v1/at").json()
+        if there["rule"] == card["rule"]:  # first files do not know how their rule was made, and it is made anew
+            told = {key: value for key, value in there["estimates"].items() if key != "doubts"}
+            assert told == {key: card["estimates"][key] for key in told}
 
 
 def test_the_report_and_its_explorer(said):
@@ -278,9 +294,12 @@ def test_the_report_and_its_explorer(said):
             promise.confidence,
         )
     assert summary["class_mix"]["at_fit"] == mix_document(model, model.calibration_.classes)
+    assert summary["estimates"] == choices_document(model)
     for form in (".html", ".md"):
         page = plain(render(summary, form))
         assert str(model.rule_) in page
+        for line in summary["estimates"]["lines"]:
+            assert line["text"] in page
         if summary["class_mix"]["at_fit"]["changed"]:
             assert summary["class_mix"]["at_fit"]["sentence"] in page
     explorer = summary["explorer"]
@@ -297,6 +316,7 @@ def test_the_monitor(said):
     _, model, *_ = said
     reference = Reference.from_model(model)
     assert reference.rule == model.rule_.to_dict()
+    same_rates(reference, model.estimates())
     summary = Monitor(reference).summary()
     assert summary["reference"]["rule"] == model.rule_.to_dict()
     for form in (".html", ".md"):
@@ -316,3 +336,61 @@ def test_the_onnx_graph(said):
     assert json.loads(properties["poscod.rule"]) == model.rule_.to_dict()
     assert json.loads(properties["poscod.sentence"]) == str(model.rule_)
     assert json.loads(properties["poscod.class_mix"]) == mix_document(model)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """A model that the shell has fitted, what it told, and tables: labeled rows, a log, and fresh ones of both."""
+    folder = tmp_path_factory.mktemp("told")
+    X, y = WORLD.sample_id(600, random_state=0)
+    fresh, y_fresh = WORLD.sample_id(300, random_state=3)
+    logs = (WORLD.sample_mixture(400, pi=0.3, random_state=seed)[0] for seed in (1, 4))
+    parts = (np.column_stack([X, y]), next(logs), np.column_stack([fresh, y_fresh]), next(logs))
+    paths = [folder / f"{name}.csv" for name in ("labeled", "log", "fresh", "fresh_log")]
+    for path, rows in zip(paths, parts, strict=True):
+        header = ",".join(["a", "b", "class"][: rows.shape[1]])
+        np.savetxt(path, rows, delimiter=",", header=header, comments="", fmt="%.17g")
+    model = folder / "model.poscod"
+    words = ("--target", "class", "--ratio", "paper", "--tpr-min", "0.9", "-o", model)
+    document = json.loads(shell("fit", *paths[:2], *words, "--json"))
+    return model, document, paths, shell("at", model, "--alpha", "0.5", "-o", folder / "same.poscod")
+
+
+def test_one_estimate_of_each_quantity_at_fit(told):
+    """FPR, TPR, OOD share and error of one model on the rows of its fit: shell, Python, monitor, report, and the page of the report."""
+    path, document, (_, _, fresh, fresh_log), text = told
+    model = POSCOD.load(path)
+    expected, found = document["estimates"], model.estimates()
+    assert expected == choices_document(model)
+    assert document["ood_prior"] == expected["ood_prior"] == found.free.ood_prior._asdict()
+    assert expected["fpr"]["estimate"] == found.free.fpr.estimate
+    same_rates(Reference.from_model(model), found)
+    monitored = Monitor(Reference.from_model(model)).summary()["reference"]
+    for name in ("tpr", "fpr"):
+        assert monitored[name] == pytest.approx(expected[name])
+    for line in expected["lines"]:  # `poscod at` at the same costs says the same, word for word
+        assert f"{line['name']}  " in text
+        assert line["text"] in text
+    table = np.loadtxt(fresh, delimiter=",", skiprows=1)
+    traffic = np.loadtxt(fresh_log, delimiter=",", skiprows=1)
+    summary = summarise(model, X=table[:, :2], y=table[:, 2].astype(int), X_unlabeled=traffic, groups=False)
+    assert summary["estimates"] == expected
+    assert summary["ratio"]["at_fit"] == expected["ood_prior"]
+
+
+def test_one_estimate_of_each_quantity_on_fresh_rows(told):
+    """The same of fresh rows: `poscod evaluate`, Python and report."""
+    path, _, (_, _, fresh, fresh_log), _ = told
+    model = POSCOD.load(path)
+    words = ("evaluate", path, "--id", fresh, "--target", "class", "--unlabeled", fresh_log, "--json")
+    document = json.loads(shell(*words))
+    table, traffic = (np.loadtxt(file, delimiter=",", skiprows=1) for file in (fresh, fresh_log))
+    python = model.evaluate_unlabeled(table[:, :2], table[:, 2].astype(int), traffic)
+    rates = summarise(model, X=table[:, :2], y=table[:, 2].astype(int), X_unlabeled=traffic, groups=False)["rates"]
+    own = document["rules"][-1]
+    assert own["tpr"] == rates["tpr"] == python.tpr._asdict()
+    assert own["selective_risk"] == rates["selective_risk"] == python.selective_risk._asdict()
+    assert document["ood_prior"] == python.ood_prior._asdict()
+    names = ("estimate", "low", "high")
+    assert [own["label_free"]["fpr"][name] for name in names] == list(python.fpr[:3])
+    assert [rates["free_fpr"][name] for name in names] == list(python.fpr[:3])

@@ -43,7 +43,8 @@ class Told:
         Parameters
         ----------
         names : mapping of str to str
-            Name of an argument to what the speaker calls it; other names stay as they are.
+            Name of an argument to what the speaker calls it; other names stay as they are. Whoever has names of its own speaks of tables, whose rows
+            people count from 1; the fact ``row`` is a position in an array, from 0.
 
         Returns
         -------
@@ -58,6 +59,8 @@ class Told:
         if not self.facts:
             return self.message
         words = _Names({**names, **self.facts})
+        if names and "row" in self.facts:
+            words["row"] = self.facts["row"] + 1
         if "parameter" in self.facts:
             words["parameter"] = names.get(self.facts["parameter"], self.facts["parameter"])
         return string.Formatter().vformat(self.message, (), words)

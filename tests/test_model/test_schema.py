@@ -74,7 +74,7 @@ def test_classes_have_names():
     plain = np.array([4, 5])
     assert Schema().codes(plain) is plain
     assert Schema().labels(plain) is plain
-    with pytest.raises(InvalidInputError, match="must hold one of the classes 'cat', 'dog', got 'cow' at row 2"):
+    with pytest.raises(InvalidInputError, match="must hold one of the classes 'cat', 'dog', got 'cow' at row 1"):
         schema.codes(np.array(["dog", "cow"]), "column 'y' of f.csv")
 
 
@@ -91,7 +91,7 @@ def test_classes_have_names():
         (Schema(logits=("a",), n_logits=1), "one column of logits or probabilities"),
         (
             Schema(logits=("a", "b"), n_logits=2, probabilities=True),
-            r"sum to 1 in every row, got a sum of 4 .* at row 11 of f\.csv",
+            r"sum to 1 in every row, got a sum of 4 .* at row 10 of f\.csv",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -57,7 +58,9 @@ def test_fixed_sequence_equals_slow_definition(data, m, risk, delta, loss_max):
     start = data.draw(st.integers(1, m))
     expected = slow_fixed_sequence(score, loss, risk, delta, loss_max, start)
     if expected is None:
-        with pytest.raises(InfeasibleProblemError, match="smallest upper bound seen is"):
+        with pytest.raises(
+            InfeasibleProblemError, match=r"the smallest that is possible is about|nor is any larger one"
+        ):
             risk_controlled_threshold(score, loss, risk, delta=delta, loss_max=loss_max, start=start)
         return
     chosen = risk_controlled_threshold(score, loss, risk, delta=delta, loss_max=loss_max, start=start)
@@ -192,7 +195,8 @@ def test_grid_tests_given_thresholds_only(method):
 
 def test_starts_depend_on_sizes_only():
     assert _starts(2000, 0.05, 0.05) == [500, 1000]
-    assert _starts(1000, 0.01, 0.05) == [500]  # 250 rows without a loss do not show a risk below 1 %
+    assert _starts(1000, 0.01, 0.05) == [368, 500]  # 250 rows without a loss do not show a risk below 1 %
+    assert _starts(700, 0.01, 0.05) == [350]  # nor do 350 at half of delta
     assert _starts(100, 0.01, 0.05) == [100]
     assert _starts(300, 0.02, 0.05) == [150]
 
@@ -213,9 +217,29 @@ def test_several_starts_share_delta(rng):
 def test_refusal_names_the_smallest_bound():
     loss = np.tile([0.0, 1.0], 100)
     with pytest.raises(
-        InfeasibleProblemError, match=r"at most 0\.1 with probability 0\.9, the smallest .* seen is 0\.\d+"
-    ):
+        InfeasibleProblemError, match=r"at most 0\.1 with probability 0\.9 on these 200 ID rows"
+    ) as told:
         risk_controlled_threshold(np.arange(200), loss, 0.1, delta=0.1)
+    named_bound_works(told, np.arange(200), loss, delta=0.1)
+
+
+def named_bound_works(told, score, loss, **options):
+    """The bound that a refusal names is one that can be kept, and a much smaller one is not."""
+    bound = float(re.search(r"is about ([\d.]+)", str(told.value))[1])
+    assert risk_controlled_threshold(score, loss, bound, **options).risk_bound <= bound
+    with pytest.raises(InfeasibleProblemError):
+        risk_controlled_threshold(score, loss, 0.9 * bound, **options)
+
+
+def test_a_strict_bound_is_refused_with_one_that_works(rng):
+    """A quarter of the rows has hardly an error, half of them has many: a bound that only a quarter can keep is found, and named."""
+    score = rng.random(2000)
+    loss = (rng.random(2000) < np.where(score < 0.3, 0.002, 0.5)).astype(float)
+    assert risk_controlled_threshold(score, loss, 0.03).tpr > 0.25
+    with pytest.raises(InfeasibleProblemError) as told:
+        risk_controlled_threshold(score, loss, 0.005)
+    assert float(re.search(r"is about ([\d.]+)", str(told.value))[1]) <= 0.03
+    named_bound_works(told, score, loss)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_infinite_numbers_are_the_largest_double(serve, folder):
     rule = running.client.get("/v1/at", params={"alpha": 1}).json()
     assert rule["rule"]["slope"] == np.finfo(float).max
     card = running.client.get("/v1/model").json()
-    assert card["calibration"]["fpr"] is None
+    assert card["estimates"]["fpr"] is None
     assert card["ood_prior"] == 0
 
 

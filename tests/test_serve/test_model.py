@@ -12,11 +12,10 @@ import pytest
 
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.mix import ClassMix
-from poscod.model import mix_document, save
+from poscod.model import choices_document, estimates_document, mix_document, save
 from poscod.problem import CostProblem, CoverageProblem, GeneralisedProblem, ScodProblem
 from poscod.serve import create_app
-from poscod.serve._model import load_model, rates
+from poscod.serve._model import load_model
 
 ROWS = [[0.0, 0.0], [3.0, 0.5], [1.5, 4.5], [1.4, 0.0]]
 
@@ -50,31 +49,15 @@ def test_every_rule_is_told_as_it_is(model_file, tmp_path):
         card = load_model(tmp_path / f"{name}.poscod").card
         assert card["rule"] == other.rule_.to_dict(), name
         assert (card["rule"]["promise"] is None) == (other.rule_.promise is None)
-        assert card["calibration"] == rates(other)
+        assert card["estimates"] == choices_document(other)
         assert json.loads(json.dumps(card, allow_nan=False)) == card
-
-
-@pytest.mark.parametrize("alpha", [0.3, 0.0])
-def test_rates_against_a_plain_count(model_file, alpha):
-    model = POSCOD.load(model_file).at(alpha=alpha)
-    found = rates(model)
-    kept = model.calibration_
-    posterior = np.exp(kept.logits)
-    posterior /= posterior.sum(axis=1, keepdims=True)
-    score = 1 - posterior.max(axis=1) + model.beta_ * np.exp(kept.log_ratio)
-    accept = score <= model.threshold_ + 1e-12
-    wrong = posterior.argmax(axis=1) != kept.codes
-    assert found["rows"] == len(score)
-    assert found["tpr"] == pytest.approx(accept.mean())
-    assert found["selective_risk"] == pytest.approx(wrong[accept].mean())
-    assert found["fpr"] == pytest.approx((np.exp(kept.log_ratio) * accept).mean())
 
 
 def test_other_costs(server, model_file):
     other = POSCOD.load(model_file).at(alpha=0.9, tpr_min=0.7)
     rule = server.client.get("/v1/at", params={"alpha": 0.9, "tpr_min": 0.7}).json()
     assert rule["rule"] == other.rule_.to_dict()
-    assert rule["calibration"]["tpr"] >= 0.7
+    assert rule["estimates"] == estimates_document(other)
     assert "decisions" not in rule
     before = server.metric("poscod_decisions_total")
     answer = server.client.post("/v1/at", json={"alpha": 0.9, "tpr_min": 0.7, "rows": ROWS}).json()
@@ -207,16 +190,3 @@ def test_what_is_no_model_is_refused(tmp_path, model_file):
     broken.save(tmp_path / "broken.poscod")
     with pytest.raises((InvalidInputError, TypeError)):
         create_app(tmp_path / "broken.poscod")
-
-
-def test_rates_are_for_the_class_mix_that_is_served(model_file):
-    """TPR of a rule whose model serves another mix: the classes count by their shares there."""
-    model = POSCOD.load(model_file)
-    kept = model.calibration_
-    p = np.bincount(kept.codes) / len(kept)
-    q = np.array([0.9, 0.1])
-    model.calibration_ = dataclasses.replace(kept, mix=ClassMix(p, q, q, q, p_value=0.0, changed=True))
-    accept = model.rule_.decide(kept.known("zero_one")).accept
-    by_class = [accept[kept.codes == k].mean() for k in range(2)]
-    assert rates(model)["tpr"] == pytest.approx(q @ by_class)
-    assert by_class[0] != by_class[1]

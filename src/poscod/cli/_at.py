@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 
-from poscod.cli._choices import loss_of
+from poscod.cli._choices import add_bound_options, bounded, loss_of
 from poscod.cli._console import Console, add_output_options
 from poscod.cli._inputs import naming_classes
 from poscod.cli._models import add_model_options, load_model
+from poscod.cli._rules import estimates_story
 from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
-from poscod.model import drift_document, mix_document
+from poscod.model import choices_document, drift_document, mix_document
 
 EXAMPLES = (
     "poscod at model.poscod --alpha 0.2 -o lenient.poscod",
@@ -34,11 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--alpha", type=float, help="relative cost of accepting an OOD input, 0 to 1")
     what.add_argument("--tpr-min", type=float, help="share of ID inputs that must be accepted")
     what.add_argument("--loss", help="as in `poscod fit`")
-    other = what.add_mutually_exclusive_group()
-    other.add_argument("--budget", type=float, metavar="SHARE", help="share of the traffic to reject, e.g. 0.02")
-    other.add_argument(
-        "--max-error", type=float, metavar="E", help="largest error (mean loss) of accepted ID inputs, e.g. 0.01"
-    )
+    add_bound_options(what)
     what.add_argument("--delta", type=float, help="with --max-error: probability that it is exceeded (default: 0.05)")
     what.add_argument(
         "--rules",
@@ -66,11 +63,10 @@ def run(args: argparse.Namespace) -> None:
     if costs:
         with naming_classes(old.schema_):
             new = new.at(**costs, rules=args.rules)
-    if args.budget is not None:
-        new = new.budget(args.budget)
-    elif args.max_error is not None:
-        delta = 0.05 if args.delta is None else args.delta
-        new = new.control_risk(args.max_error, delta=delta, rules=args.rules)
+    if args.budget is not None or args.max_error is not None:
+        problem = new.rule_.problem
+        new = new.with_rule(bounded(args, getattr(problem, "ranking", problem)), rules=args.rules)
+    expected = choices_document(new)
     new.save(args.output)
     console.answer(
         {
@@ -81,8 +77,13 @@ def run(args: argparse.Namespace) -> None:
             "rule": new.rule_.to_dict(),
             "class_mix": mix_document(new),
             "drift": drift_document(new),
+            "estimates": expected,
         },
         f"Old rule: {old.rule_}",
         f"New rule: {new.rule_}",
+        "",
+        *estimates_story(expected),
+        "",
+        *(f"Note: {text}" for text in expected["doubts"]),
         f"Saved: {args.output}",
     )

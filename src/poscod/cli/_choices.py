@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``poscod fit`` offers by name: classifiers, ratios, losses and class mixes from files, reject labels.
+"""What ``poscod fit`` offers by name: classifiers, ratios, losses and class mixes from files, reject labels; and what thresholds can be chosen for.
 
 Convention: one mapping per family; a name that is not in it is refused with the names that are.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from poscod._validation import check_choice, listed
 from poscod.cli._tables import open_table
 from poscod.exceptions import InvalidInputError
 from poscod.labels import REJECTED, UNLABELED
-from poscod.problem import LOSSES
+from poscod.problem import LOSSES, Budget, Problem, RiskBound
 from poscod.ratio import CorrectedSigmoid
 
 CLASSIFIERS: dict[str, Any] = {
@@ -34,6 +35,29 @@ CLASSIFIERS: dict[str, Any] = {
 
 RATIOS: dict[str, Any] = {"strong": CorrectedSigmoid(), "paper": CorrectedSigmoid("paper", l2="cv")}
 """Name of a ratio to what is fitted: the best default, and the fast one."""
+
+
+def add_bound_options(group: Any) -> None:
+    """Declare what a threshold can be chosen for instead of a share of ID inputs."""
+    other = group.add_mutually_exclusive_group()
+    other.add_argument(
+        "--budget", type=float, metavar="SHARE", help="instead of --tpr-min: share of the traffic to reject, e.g. 0.02"
+    )
+    other.add_argument(
+        "--max-error",
+        type=float,
+        metavar="E",
+        help="instead of --tpr-min: largest error (mean loss) of accepted ID inputs, e.g. 0.01, with probability 1 - delta",
+    )
+
+
+def bounded(args: argparse.Namespace, ranking: Problem) -> Problem:
+    """Return the problem that these options ask for, with the order of inputs of another one; that one where they ask for nothing."""
+    if args.budget is not None:
+        return Budget(args.budget, ranking)
+    if args.max_error is not None:
+        return RiskBound(args.max_error, 0.05 if args.delta is None else args.delta, ranking=ranking)
+    return ranking
 
 
 def ratio_name(text: str) -> str:

@@ -24,8 +24,7 @@ from poscod.cli._rules import compare_rules, rules_table
 from poscod.cli._tables import TableWriter
 from poscod.datasets import OpenDigits, load_open_digits
 from poscod.exceptions import InvalidInputError
-from poscod.metrics import Interval
-from poscod.model import POSCOD, Schema, read_sample
+from poscod.model import POSCOD, Schema, read_sample, share_at_fit
 
 EXAMPLES = ("poscod demo", "poscod demo -o somewhere && open somewhere/report.html")
 
@@ -54,8 +53,7 @@ def run(args: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with console.working("writing"):
         files = write_files(folder, model, digits)
-    low, high = model.scorer_.ratio.ood_prior_interval(0.9)
-    prior = Interval(model.calibration_.ood_prior, low, high, 0.9)
+    prior = share_at_fit(model, 0.9)
     truth = float(digits.traffic_is_ood.mean())
     own = rules[-1]
     accuracy = float(np.mean(model.predict_id(digits.test) == digits.y_test))

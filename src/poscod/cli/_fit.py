@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from poscod._validation import check_choice, listed
-from poscod.cli._choices import CLASSIFIERS, RATIOS, loss_of, mix_of, ratio_name, reject_label_of
+from poscod.cli._choices import (
+    CLASSIFIERS,
+    RATIOS,
+    add_bound_options,
+    bounded,
+    loss_of,
+    mix_of,
+    ratio_name,
+    reject_label_of,
+)
 from poscod.cli._columns import Column, Table
 from poscod.cli._console import Console, add_output_options, percent, ranged
 from poscod.cli._dask import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
@@ -37,10 +46,10 @@ from poscod.cli._models import trust_options
 from poscod.cli._names import NAMES
 from poscod.cli._notes import column_notes, list_notes, share_notes
 from poscod.cli._reviewed import reviewed_rows
+from poscod.cli._rules import estimates_story
 from poscod.cli._tables import check_output, open_table, same_file
 from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.labels import reject_label_for
-from poscod.metrics import Interval
 from poscod.model import (
     ON_DRIFT,
     POSCOD,
@@ -48,16 +57,20 @@ from poscod.model import (
     InputsDriftedError,
     InputsDriftedWarning,
     Schema,
+    choices_document,
     drift_document,
     mix_document,
     named,
+    share_at_fit,
 )
+from poscod.problem import ScodProblem
 
 EXAMPLES = (
     "poscod fit labeled.parquet unlabeled.parquet --target label -o model.poscod",
     "poscod fit known.csv log.csv --target class --features 'f_*' --alpha 0.3 --tpr-min 0.9 -o model.poscod",
     "poscod fit held_out.npz log.npz --target label --logits logits --embedding features -o model.poscod",
     "poscod fit labeled.csv log.csv --target class --group session -o model.poscod",
+    "poscod fit labeled.csv log.csv --target class --budget 0.05 -o model.poscod",
     "poscod fit labeled.csv log.csv --target class --reviewed queue.csv -o model.poscod",
     "poscod fit labeled.csv log.csv --target class --class-mix cat=0.3,dog=0.7 -o model.poscod",
     "poscod fit labeled/ traffic/ --target label --logits logits --embedding features --ratio paper --engine dask -o model.poscod",
@@ -82,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is asked")
     what.add_argument("--alpha", type=float, default=0.5, help="relative cost of accepting an OOD input, 0 to 1")
     what.add_argument("--tpr-min", type=float, default=0.95, help="share of ID inputs that must be accepted")
+    add_bound_options(what)
     what.add_argument(
         "--loss",
         default="zero_one",
@@ -247,12 +261,14 @@ def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any
         raise InvalidInputError(
             "--classifier trains a classifier, and --logits or --probabilities bring one: choose one."
         )
+    asked = ScodProblem(args.alpha, args.tpr_min, loss_of(args.loss, classes))
+    problem = bounded(args, asked)
+    costs = {name: getattr(asked, name) for name in ("alpha", "tpr_min", "loss")} if problem is asked else {}
     return POSCOD(
         classifier,
         ratio,
-        alpha=args.alpha,
-        tpr_min=args.tpr_min,
-        loss=loss_of(args.loss, classes),
+        **costs,
+        problem=None if problem is asked else problem,
         threshold=args.threshold,
         tpr_over=args.tpr_over,
         delta=args.delta,
@@ -272,8 +288,6 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         notes.append(
             f"commands that read this model need {trust_options(types)} (types that are not trusted by default)."
         )
-    ratio = model.scorer_.ratio
-    low, high = (0.0, 1.0) if ratio is None else ratio.ood_prior_interval(0.95)
     document = {
         "command": "fit",
         "model": str(args.output),
@@ -287,12 +301,13 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         "ignored_unlabeled": [
             name for name in schema.ignored(columns[1]) if name not in columns[0] and name != args.group
         ],
-        "ood_prior": Interval(model.calibration_.ood_prior, low, high, 0.95),
+        "ood_prior": share_at_fit(model),
         "class_mix": mix_document(model),
         "drift": drift_document(model),
         "rule": model.rule_.to_dict(),
+        "estimates": (expected := choices_document(model)),
         "reject_label": reject_label_for(model.reject_label, schema.labels(model.scorer_.classes)),
-        "warnings": notes,
+        "warnings": [*expected["doubts"], *notes],
     }
     console.answer(document, *_story(model, document))
 
@@ -316,6 +331,9 @@ def _story(model: POSCOD, document: dict[str, Any]) -> list[str]:
             else [f"{TITLES[document['drift']['said']]}: {document['drift']['sentence']}"]
         ),
         f"Rule: {model.rule_}",
+        "",
+        *estimates_story(document["estimates"]),
+        "",
         *(f"Note: {text}" for text in document["warnings"]),
         f"Saved: {document['model']}",
     ]

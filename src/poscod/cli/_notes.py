@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from poscod.cli._columns import Column
 from poscod.cli._console import percent
 from poscod.metrics import auroc
-from poscod.model import Schema
+from poscod.model import Schema, share_at_fit
 
 SEPARATES = 0.98
 """AUROC of one column between the two tables from which on it is named.
@@ -101,7 +101,7 @@ def share_notes(model: Any, held: float | str, n_labeled: int) -> list[str]:
         return [f"the ratio sees about {seen:,} of your {n_labeled:,} labeled rows; --calibration auto gives it more."]
     if model.calibration_.drift is not None:  # of which the story speaks
         return []
-    low, high = ratio.ood_prior_interval(0.95)
+    _, low, high, _ = share_at_fit(model)
     if model.calibration_.ood_prior > NEARLY_ALL and low > 0.0:
         return [
             "nearly all traffic is called OOD: something other than strangers differs between the two tables; see "

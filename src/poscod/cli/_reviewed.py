@@ -211,7 +211,7 @@ def class_codes(values: list[Any], names: NDArray[Any], column: str, path: Any, 
     except InvalidInputError as error:
         raise InvalidInputError(
             "{parameter} must hold a class ({allowed}), ood, or nothing, got {got!r} at row {row}.",
-            **{**error.facts, "row": start + error.facts["row"] + 1},
+            **{**error.facts, "row": start + error.facts["row"]},
         ) from None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The fitted rule beside its competitors, as rows of a table: one function for `evaluate` and `demo`.
+"""The fitted rule beside its competitors and beside other choices, as rows of a table: for `fit`, `at`, `evaluate` and `demo`.
 
 Convention: all rules use the same r and g and thresholds from the same calibration rows at the same required TPR
 (`poscod.model.rules_of`). Areas are those of each rule's own score over all thresholds. The model's own rule is the last.
@@ -74,6 +74,22 @@ def rules_table(rows: Sequence[dict[str, Any]], *, intervals: bool = True) -> li
     columns["AuSRT" if ood else "AURC"] = lambda row: f"{row['ausrt' if ood else 'aurc']:.4f}"
     lines = text_table([list(columns), *([cell(row) for cell in columns.values()] for row in rows)])
     return [*lines, "* estimated without OOD labels"] if free and not ood else lines
+
+
+def estimates_story(document: dict[str, Any]) -> list[str]:
+    """Return what a rule is expected to do, and a few others, as lines of text."""
+    lines = document["lines"]
+    width = max(len(line["name"]) for line in lines)
+    told = [f"  {line['name']:<{width}}  {line['text']}" for line in lines]
+    choices = [choice["cells"] for choice in document["choices"]]
+    table = text_table([list(choices[0]), *(list(cells.values()) for cells in choices)])
+    return [
+        f"{document['title']}:",
+        *told,
+        "",
+        "Other rules for the same r and g (give the option to poscod at, or to poscod fit):",
+        *(f"  {line}" for line in table),
+    ]
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -5,8 +5,11 @@
 `_rivals` measure rules on fresh rows, `_file` and `_codec` write and read models. Names below that are not in ``__all__`` are for the package itself.
 """
 
+from poscod.model._choices import Choice, choices_of
 from poscod.model._codec import ModelFileError, read_npy
 from poscod.model._drift import ON_DRIFT, InputsDriftedError, InputsDriftedWarning, drift_document, named
+from poscod.model._estimates import Estimates, estimates_of, share_at_fit
+from poscod.model._estimates_words import choices_document, estimates_document
 from poscod.model._evaluate import (
     Evaluation,
     Measured,
@@ -52,6 +55,7 @@ from poscod.model._tally import Tally, tally
 __all__ = [
     "POSCOD",
     "ClassMixWarning",
+    "Estimates",
     "Evaluation",
     "InputsDriftedWarning",
     "LeftOutWarning",

@@ -18,28 +18,26 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from poscod._validation import Floats, check_weight, refusal
+from poscod._validation import Floats, refusal
 from poscod.activations import Activations
 from poscod.decision import Decisions, Explained, Scored
 from poscod.exceptions import InvalidInputError
-from poscod.labels import as_labels, marked_rows
+from poscod.labels import as_labels
 from poscod.mix import ClassMix
 from poscod.model import _file
+from poscod.model._estimates import Estimates, estimates_of
 from poscod.model._evaluate import (
     Evaluation,
     UnlabeledEvaluation,
-    judge,
     label_free_risk,
     measure_own,
-    mix_for,
     read_sample,
 )
 from poscod.model._fit import check_traffic, fit_on
 from poscod.model._memory import Memory
-from poscod.model._mix import mix_weights
 from poscod.model._parameters import asked, held_out
 from poscod.model._prepare import check_rows, prepared
-from poscod.model._rows import as_indexable, n_rows, take
+from poscod.model._rows import as_indexable
 from poscod.model._schema import Schema
 from poscod.problem import Budget, Problem, RiskBound, ScodProblem
 from poscod.rule import Rule
@@ -461,6 +459,26 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model.schema_ = schema
         return model
 
+    def estimates(self, *, level: float = 0.95) -> Estimates:
+        """Return what the rule is expected to do, from the rows that the model keeps of its fit and without OOD labels.
+
+        Parameters
+        ----------
+        level : float in (0, 1), default=0.95
+            Coverage of each interval.
+
+        Returns
+        -------
+        estimates : Estimates
+            Accuracy of the classifier, TPR, FPR, error of the answers, wrong answers caught, workload and price, with intervals.
+
+        Notes
+        -----
+        Fresh rows say more (`evaluate`, `evaluate_unlabeled`): these ones have set the threshold.
+        """
+        check_is_fitted(self, "rule_")
+        return estimates_of(self, level)
+
     def evaluate(
         self, X_id: Any, y_id: Any, X_ood: Any, *, level: float = 0.95, class_mix: str = "traffic"
     ) -> Evaluation:
@@ -549,18 +567,7 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Higher is better, so that GridSearchCV can choose by it among models of one problem; alpha, loss and problem are the
             yardstick itself and cannot be chosen by it. A rule that accepts no ID row has the worst score, minus the largest loss.
         """
-        X, y = as_indexable(X), as_labels(y)
-        mark = marked_rows(y)
-        weight = check_weight(sample_weight, "sample_weight", n_rows(X), like="X")
-        decisions, loss, codes = judge(self, take(X, np.flatnonzero(~mark)), y[~mark])
-        weights: tuple[Floats | None, Floats | None] = (None, None) if weight is None else (weight[~mark], weight[mark])
-        mix = mix_for(self, "traffic")
-        if mix is not None:
-            weights = mix_weights(mix, codes, weights[0]), weights[1]
-        accepted = self.decide(take(X, np.flatnonzero(mark))).accept if mark.any() else None
-        problem = self.rule_.problem
-        worst = float(problem.loss_matrix(len(self.classes_)).max())
-        return -label_free_risk(decisions.accept, loss, accepted, weights, problem.alpha, worst)
+        return -label_free_risk(self, as_indexable(X), as_labels(y), sample_weight)
 
     def save(self, path: str | os.PathLike[str]) -> list[str]:
         """Write the model to a file without pickle; either the whole file appears or nothing changes.

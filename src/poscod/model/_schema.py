@@ -264,7 +264,7 @@ class Schema:
                     "at row {row} of {source}.",
                     got=float(total[row]),
                     least=float(logits[row].min()),
-                    row=start + row + 1,
+                    row=start + row,
                     source=source,
                 )
             logits = np.log(np.maximum(logits.astype(np.float64), LEAST_PROBABILITY))
@@ -296,7 +296,7 @@ class Schema:
                 source=source,
                 allowed=listed(self.classes),
                 got=labels.tolist()[row],
-                row=row + 1,
+                row=row,
             )
         return codes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,11 @@ class Tally:
     Parameters
     ----------
     counts : ndarray of shape (S, 2 + k), int
-        For every class, or for all rows together: rows, accepted rows, and accepted rows with each value that the loss can have.
+        For every class, or for all rows together: rows, accepted rows, and accepted rows with each value that the loss can have. Of weighted rows these are no whole
+        numbers, and rates are those in a class mix.
     """
 
-    counts: NDArray[np.int64]
+    counts: NDArray[Any]
 
     def __add__(self, other: Tally) -> Tally:
         """Return the counts of both parts together."""
@@ -48,7 +49,7 @@ class Tally:
         return int(self.counts[:, 1].sum())
 
     @property
-    def losses(self) -> NDArray[np.int64]:
+    def losses(self) -> NDArray[Any]:
         """Of the accepted rows, how many have each value of the loss."""
         return np.asarray(self.counts[:, 2:].sum(axis=0))
 
@@ -78,7 +79,7 @@ class Tally:
         if mix is None:
             return counted_loss_interval(loss_values, self.losses, level=level, values=loss_values)
         steps = loss_steps(loss_values)
-        if len(steps) == 1 or not self.accepted:
+        if len(steps) == 1 or not self.counts[:, 1].any():
             return Interval(0.0 if len(steps) == 1 else float("nan"), 0.0, float(steps[-1]), level)
         each = 1.0 - (1.0 - level) / (len(steps) - 1)
         q, n, *_ = self._strata(mix)
@@ -138,8 +139,9 @@ def tally(
     loss_values: Floats | None = None,
     codes: NDArray[np.integer] | None = None,
     n_classes: int = 1,
+    weight: Floats | None = None,
 ) -> Tally:
-    """Count what a rule did on some rows, class by class where their classes are given.
+    """Count what a rule did on some rows, class by class where their classes are given; weighted rows count as many as their weights are worth (Kish).
 
     Examples
     --------
@@ -148,9 +150,10 @@ def tally(
     """
     place = np.zeros(len(accept), dtype=np.int64) if codes is None else np.asarray(codes, dtype=np.int64)
     strata = 1 if codes is None else n_classes
-    columns = [np.bincount(place, minlength=strata), np.bincount(place[accept], minlength=strata)]
+    w = np.ones(len(accept), dtype=np.int64) if weight is None else weight * (weight.sum() / (weight @ weight))
+    columns = [np.bincount(place, w, strata), np.bincount(place[accept], w[accept], strata)]
     if loss is not None and loss_values is not None:
         value = np.searchsorted(loss_values, loss[accept])
-        flat = np.bincount(place[accept] * len(loss_values) + value, minlength=strata * len(loss_values))
+        flat = np.bincount(place[accept] * len(loss_values) + value, w[accept], strata * len(loss_values))
         columns += list(flat.reshape(strata, -1).T)
-    return Tally(np.stack(columns, axis=1).astype(np.int64))
+    return Tally(np.stack(columns, axis=1).astype(np.int64 if weight is None else np.float64))

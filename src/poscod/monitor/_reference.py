@@ -25,9 +25,9 @@ from poscod._json import plain
 from poscod._validation import Floats, check_count, check_number
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
-from poscod.metrics import Interval, binomial_interval
+from poscod.metrics import Interval
 from poscod.mix import ClassMix
-from poscod.model import Tally, drift_document, estimate_share, mix_for
+from poscod.model import Tally, drift_document, estimate_share, mix_for, share_at_fit, unlabeled_evaluation_of
 from poscod.monitor._laws import Laws, laws_of
 from poscod.monitor._partitions import (
     MOST_CELLS,
@@ -45,7 +45,7 @@ from poscod.monitor._partitions import (
 )
 from poscod.problem import ScodProblem
 from poscod.rule import Rule
-from poscod.selector import selective_risk_bound, unlabeled_fpr
+from poscod.selector import selective_risk_bound
 
 SCHEMA = 3
 """Number of the format of references; a reader refuses other numbers."""
@@ -392,14 +392,14 @@ class Reference:
         """
         if self.source == "none" or self.prior.estimate == 0.0:
             return Interval(math.nan, 0.0, 1.0, level)
-        mixed = int(self.mixed_counts["label"][:-1].sum())
+        mixed = Tally(np.array([[self.n_mixed, int(self.mixed_counts["label"][:-1].sum())]]))
         if self.prior.low == 1.0:
-            return binomial_interval(mixed, self.n_mixed, level=level)
-        share = self.prior_at(level)
-        accepted, rows = self.tally.in_mix(self._other_mix)
-        counts = round(accepted * rows), round(rows), mixed, self.n_mixed
-        found = unlabeled_fpr(*counts, share.estimate, pi_interval=(share.low, share.high), level=level)
-        return Interval(found.estimate, found.low, found.high, level)
+            return mixed.rate(level)
+        values, mix = np.unique(self.loss_matrix), self._other_mix
+        found = unlabeled_evaluation_of(
+            self.tally, mixed, self.prior_at(level), 0.5, level, loss_values=values, mix=mix
+        )
+        return Interval(*found.fpr[:4])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON types.
@@ -499,8 +499,7 @@ def _share(model: Any, source: str, known: Floats, mixed: Floats, pi: float | No
     if source == "unlabeled":
         rows = model.calibration_
         return estimate_share(known, mixed, 0.95, rows.codes, mix_for(model, "traffic"))
-    low, high = model.scorer_.ratio.ood_prior_interval(0.95)
-    return Interval(float(model.calibration_.ood_prior), float(low), float(high), 0.95)
+    return share_at_fit(model)
 
 
 def _read_drift(drift: Any) -> dict[str, Any] | None:

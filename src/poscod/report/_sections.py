@@ -14,7 +14,7 @@ import numpy as np
 from poscod.decision import REASONS
 from poscod.labels import codes_of
 from poscod.metrics import Interval
-from poscod.model import Measured, Sample, check_ratio, fresh_document, mix_document
+from poscod.model import Measured, Sample, check_ratio, fresh_document, mix_document, share_at_fit
 from poscod.plot import PlaneDisplay, RejectionDisplay, plane_window
 from poscod.ratio import ReviewedRatio
 from poscod.risk import reliability
@@ -115,9 +115,8 @@ def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) 
     ratio = model.scorer_.ratio
     if ratio is None:
         return None
-    low, high = ratio.ood_prior_interval(sample.level)
     return {
-        "at_fit": Interval(model.calibration_.ood_prior, low, high, sample.level),
+        "at_fit": share_at_fit(model, sample.level),
         "certified": ratio.ood_prior_lower_bound(sample.level),
         "here": sample.prior,
         "diagnosis": None

@@ -18,6 +18,7 @@ from poscod._json import plain
 from poscod._validation import check_count
 from poscod.exceptions import InvalidInputError
 from poscod.model import (
+    choices_document,
     drift_document,
     measure,
     measure_own,
@@ -132,6 +133,7 @@ def summarise(
         * promise: quantity, bound, confidence; measured with interval, verdict (held, open, missed, none).
         * class_mix: for which mix rates are (of), the mix served (at_fit), and that of the fresh traffic where it is another one (here).
         * drift: what is known of inputs that had moved at fit, or may have, with its sentence, or None.
+        * estimates: what the rule is expected to do by the rows of its fit alone, and a few other rules, as `poscod fit` tells it.
         * rates: what the rule achieves: tpr, selective_risk, fpr, risk; accepted, free_fpr, free_risk from unlabeled rows.
         * rules: the same for each rule at the same required TPR: poscod, risk (MSP), ratio, sirc.
         * plane: points (risk, log_ratio) by group with accept, boundaries of the rules.
@@ -206,6 +208,7 @@ def summarise(
         "promise": sections.promise_section(model.rule_, measure_promise(sample)),
         "class_mix": sections.mix_section(model, sample, labels),
         "drift": drift_document(model),
+        "estimates": choices_document(model, sample.level),
         "rates": {
             **sections.rates_section(measured),
             "loss_of_all": every.mean_loss(sample.level, sample.loss_values, sample.mix),

@@ -53,6 +53,11 @@ def thousand(share: float | None) -> str:
     return MISSING if share is None else fixed(1000.0 * share, 0)
 
 
+def _thousands(share: dict[str, Any]) -> str:
+    """Return the ends of an interval as numbers of 1,000."""
+    return f"{thousand(share['low'])} to {thousand(share['high'])}"
+
+
 def headline(summary: dict[str, Any]) -> list[str]:
     """Return the manager's summary: a handful of plain sentences.
 
@@ -69,15 +74,15 @@ def headline(summary: dict[str, Any]) -> list[str]:
     tpr = rates["tpr"]["estimate"]
     sentences = [
         f"Of 1,000 inputs like the known ones, about {thousand(tpr)} are answered and {thousand(1.0 - tpr)} are handed on "
-        f"(measured on {count(summary['rows']['id'])} fresh rows)."
+        f"(interval {_thousands(rates['tpr'])} answered; measured on {count(summary['rows']['id'])} fresh rows)."
     ]
     mistake, every = rates["selective_risk"]["estimate"], rates["loss_of_all"]["estimate"]
     if mistake is None:
         sentences.append("No known input was answered here, so nothing can be said about wrong answers.")
     elif rates["zero_one"]:
         sentences.append(
-            f"Of 1,000 answers given to known inputs, about {thousand(mistake)} are wrong; if everything were answered, it would be "
-            f"{thousand(every)}."
+            f"Of 1,000 answers given to known inputs, about {thousand(mistake)} are wrong (interval {_thousands(rates['selective_risk'])}); if everything "
+            f"were answered, it would be {thousand(every)}."
         )
     else:
         sentences.append(
@@ -86,7 +91,7 @@ def headline(summary: dict[str, Any]) -> list[str]:
     if rates["fpr"] is not None:
         sentences.append(
             f"Of 1,000 inputs of an unknown kind, about {thousand(rates['fpr']['estimate'])} slip through and get an answer "
-            f"(measured on {count(summary['rows']['ood'])} rows known to be OOD)."
+            f"(interval {_thousands(rates['fpr'])}; measured on {count(summary['rows']['ood'])} rows known to be OOD)."
         )
     if rates["free_fpr"] is not None:
         sentences.append(_free_sentence(summary))
@@ -180,7 +185,7 @@ def _free_sentence(summary: dict[str, Any]) -> str:
         return f"{start}how many of them slip through cannot be said: {rates['free_fpr_note']}"
     return (
         f"{start}without a single OOD label, about {thousand(rates['free_fpr']['estimate'])} of 1,000 of them are estimated to slip "
-        f"through (interval {thousand(rates['free_fpr']['low'])} to {thousand(rates['free_fpr']['high'])})."
+        f"through (interval {_thousands(rates['free_fpr'])})."
     )
 
 

@@ -108,8 +108,8 @@ def risk_controlled_threshold(
         these rows. The fixed sequence starts at the smallest of them.
     start : int or array-like of int, default=None
         Without a grid: how many rows the first region of a fixed sequence holds (with ties: at most). Several starts are
-        several sequences, which share delta equally. Must not depend on these rows. The default is m/4 and m/2, or m/2
-        alone where m/4 rows without any loss would not pass. "sgr" has no start.
+        several sequences, which share delta equally. Must not depend on these rows. The default is m/2, and m/4 or the fewest rows that
+        pass without any loss, where these are fewer than m/2. "sgr" has no start.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def risk_controlled_threshold(
     Raises
     ------
     InfeasibleProblemError
-        If no tested threshold passes; the message has the smallest upper bound seen.
+        If no tested threshold passes; the message has about the smallest bound that one does.
 
     Notes
     -----
@@ -168,25 +168,31 @@ def risk_controlled_threshold(
     risk, exact = risk_max / scale, loss_max is None
     if len(score) == 0:
         raise InvalidInputError("score_id must hold at least one ID score to choose a threshold from, got none.")
-    if grid is None:
-        candidates = _of_sample(score, loss / scale)
-        first = _starts(len(score), risk, delta) if start is None else _check_starts(start, len(score))
-    else:
-        candidates = _of_grid(score, loss / scale, grid)
-        first = []
-    p_value = np.ones(len(candidates.n))
+    candidates = _of_sample(score, loss / scale) if grid is None else _of_grid(score, loss / scale, grid)
     some = candidates.n > 0
-    p_value[some] = risk_p_values(candidates.n[some], candidates.total[some], risk, exact=exact)
-    found = search(p_value, candidates.n, first, delta)
+
+    def tested(risk: float) -> Search:
+        """Test the candidates for a bound."""
+        first: list[int] = []
+        if grid is None:
+            first = _starts(len(score), risk, delta) if start is None else _check_starts(start, len(score))
+        p_value = np.ones(len(candidates.n))
+        p_value[some] = risk_p_values(candidates.n[some], candidates.total[some], risk, exact=exact)
+        return search(p_value, candidates.n, first, delta)
+
+    found = tested(risk)
     if len(found.passed) == 0:
-        bounds = upper_bounds(candidates.n[found.tested], candidates.total[found.tested], found.level, exact=exact)
+        least = _least_risk(risk, lambda other: len(tested(other).passed) > 0)
         raise InfeasibleProblemError(
-            "no tested threshold has a selective risk of at most {asked:g} with probability {probability:g}, the smallest upper "
-            "bound seen is {bound:.4g}: raise {risk_max} or {delta}, use more ID rows or a better score.",
+            "no threshold has a selective risk of at most {asked:g} with probability {probability:g} on these {rows} ID rows; {bound}: "
+            "raise {risk_max} or {delta}, use more ID rows or a better score.",
             parameter="risk_max",
             asked=risk_max,
             probability=1.0 - delta,
-            bound=scale * bounds.min(initial=1.0),
+            rows=len(score),
+            bound="nor is any larger one"
+            if least is None
+            else f"the smallest that is possible is about {_rounded_up(scale * least):g}",
         )
     best = found.passed.max()
     n, total = int(candidates.n[best]), float(candidates.total[best])
@@ -200,6 +206,25 @@ def risk_controlled_threshold(
         min(risk_max, scale * float(bound)),
         n,
     )
+
+
+def _least_risk(asked: float, passes: Callable[[float], bool]) -> float | None:
+    """Return about the smallest bound above the one asked for that some threshold passes; None where none does."""
+    steps = np.geomspace(asked, 1.0, 65)[1:-1].tolist()
+    works = next((risk for risk in steps if passes(risk)), None)
+    if works is None:
+        return None
+    low = max([asked, *(risk for risk in steps if risk < works)])
+    for _ in range(6):  # between the last that fails and the first that passes
+        middle = math.sqrt(low * works)
+        low, works = (low, middle) if passes(middle) else (middle, works)
+    return works
+
+
+def _rounded_up(risk: float) -> float:
+    """Return a bound with three digits, not a smaller one."""
+    unit = 10.0 ** (math.floor(math.log10(risk)) - 2)
+    return float(f"{math.ceil(risk / unit - 1e-9) * unit:.3g}")
 
 
 def _of_sample(score: Floats, loss: Floats) -> Candidates:
@@ -224,8 +249,9 @@ def _starts(m: int, risk: float, delta: float) -> list[int]:
     def least(level: float) -> int:  # with fewer rows not even a region without any loss passes
         return math.ceil(math.log(level) / math.log1p(-risk))
 
-    if m // 4 >= least(delta / 2.0):
-        return [m // 4, m // 2]
+    few = least(delta / 2.0)
+    if few < m // 2:
+        return [max(m // 4, few), m // 2]
     return [min(m, max(m // 2, least(delta)))]
 
 

@@ -21,16 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from poscod._files import open_source
 from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.labels import reject_label_for
-from poscod.model import POSCOD, drift_document, mix_document
+from poscod.model import POSCOD, choices_document, drift_document, mix_document
 from poscod.serve._say import plain, say
-
-# A share of more than 1 is 1, so that larger ratios need not be told apart, and no sum overflows.
-_LARGEST_LOG = 600.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +61,7 @@ def load_model(path: Path, trusted: tuple[str, ...] = ()) -> LoadedModel:
         "class_mix": mix_document(model),
         "drift": drift_document(model),
         "rule": model.rule_.to_dict(),
-        "calibration": rates(model),
+        "estimates": choices_document(model),
     }
     return LoadedModel(model, sha256, plain(card))
 
@@ -75,24 +70,6 @@ def signature(path: Path) -> tuple[int, int, int]:
     """Return what changes when a file is replaced: time, size and inode."""
     status = path.stat()
     return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def rates(model: POSCOD) -> dict[str, Any]:
-    """Measure a rule on the rows its threshold was set on, in the class mix that is served, and on the traffic of the fit."""
-    rule, rows = model.rule_, model.calibration_
-    accept = rule.decide(rows.known(rule.problem.loss)).accept
-    weight = np.ones(len(accept)) if rows.row_weight is None else rows.row_weight
-    accepted = float((weight * accept).sum())
-    passed = rule.decide(rows.traffic(rule.problem.loss)).accept
-    mass = np.exp(np.minimum(rows.log_ratio, _LARGEST_LOG)) * weight * accept
-    return {
-        "rows": len(accept),
-        "tpr": accepted / float(weight.sum()),
-        "selective_risk": float((weight * accept * rows.losses(rule.problem)).sum()) / accepted if accepted else None,
-        "fpr": None if model.scorer_.ratio is None else min(1.0, float(mass.sum() / weight.sum())),
-        "traffic_rows": len(passed),
-        "traffic_accepted": float(passed.mean()) if len(passed) else None,
-    }
 
 
 class ModelHolder:

@@ -57,9 +57,20 @@ _SHARE: Json = {**_GAPS, "minimum": 0, "maximum": 1}
 _MAYBE: Json = {"type": ["string", "null"]}
 _COSTS = {"alpha": _SHARE, "tpr_min": {**_GAPS, "exclusiveMinimum": 0, "maximum": 1}}
 _RULE = {"problem": _OBJECT, "slope": _NUMBER, "threshold": _NUMBER, "promise": {"type": ["object", "null"]}}
-_RATES = {"rows": _COUNT, "tpr": _SHARE, "selective_risk": _GAPS, "fpr": _SHARE, "traffic_rows": _COUNT}
 _CARD = dict.fromkeys(("file", "sha256", "written_at", "loaded_at", "poscod"), _TEXT)
 _PART = {"type": "number", "minimum": 0, "maximum": 1}
+_INTERVAL = {**_object({"estimate": _GAPS, "low": _GAPS, "high": _GAPS, "level": _PART}), "type": ["object", "null"]}
+_RATES = {
+    **dict.fromkeys(("rows", "traffic_rows"), _COUNT),
+    "level": _PART,
+    **dict.fromkeys(("accuracy", "tpr", "error", "selective_risk", "ood_prior", "accepted", "fpr", "risk"), _INTERVAL),
+    "fpr_note": _MAYBE,
+    "majority": _object({"class": _ANY, "share": _PART}),
+    "wrong": _object({"rows": _COUNT, "caught": _INTERVAL}),
+    "per_10000": {**_OBJECT, "description": "inputs answered and rejected, by reason"},
+    "price": {**_INTERVAL, "description": "wrong answers that one accepted OOD input counts as"},
+    "reject_price": {**_GAPS, "description": "wrong answers that the rule pays rather than reject one more ID input"},
+}
 _MIX = _object(
     {
         "sentence": {**_TEXT, "description": "what the class mix changed"},
@@ -83,7 +94,18 @@ _KNOWN = {
 }
 _APPLIED = {
     "rule": _object({**_RULE, "rows": _COUNT, "verdicts": _COUNT, "sentence": _TEXT}),
-    "calibration": _object({**_RATES, "traffic_accepted": _SHARE}),
+    "estimates": {
+        **_object(
+            {
+                **_RATES,
+                "title": _TEXT,
+                "lines": _array(_object({"name": _TEXT, "text": _TEXT})),
+                "doubts": _array(_TEXT),
+            },
+            choices=_array(_object({**_RATES, "change": _OBJECT, "option": _TEXT, "why": _TEXT, "cells": _OBJECT})),
+        ),
+        "description": "what the rule is expected to do by the rows of its fit, without OOD labels, and a few other rules",
+    },
 }
 _DECISIONS = _object(
     {

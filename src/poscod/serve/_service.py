@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from poscod._validation import check_number
 from poscod.decision import Decisions
 from poscod.exceptions import PoscodError
-from poscod.model import POSCOD
+from poscod.metrics import Interval
+from poscod.model import POSCOD, estimates_document
 from poscod.serve._decision_log import DecisionLog, Entry
 from poscod.serve._engine import Engine, Job
 from poscod.serve._metrics import Metrics, Sample
-from poscod.serve._model import LoadedModel, ModelHolder, rates
+from poscod.serve._model import LoadedModel, ModelHolder
 from poscod.serve._parse import Batch, first_gap, join, rows_from_document
 from poscod.serve._say import NAMES, Refusal, cells, dumps, dumps_with, plain, say
 from poscod.serve._settings import Settings
@@ -182,7 +183,9 @@ class Service:
 def _rule(loaded: LoadedModel, **costs: float) -> tuple[POSCOD, dict[str, Any]]:
     """Return a model at other costs, and what there is to say of its rule."""
     model = loaded.model.at(alpha=costs.get("alpha"), tpr_min=costs.get("tpr_min"))
-    return model, plain({"rule": model.rule_.to_dict(), "calibration": rates(model)})
+    share = loaded.card["estimates"]["ood_prior"]  # the same for every rule, and the slowest of the numbers
+    expected = estimates_document(model, prior=None if share is None else Interval(**share))
+    return model, plain({"rule": model.rule_.to_dict(), "estimates": expected})
 
 
 def _decide(model: POSCOD, batches: Sequence[Batch], explain: bool = False) -> Decisions:

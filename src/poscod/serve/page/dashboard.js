@@ -9,6 +9,7 @@ let token = "";
 
 const byId = (id) => document.getElementById(id);
 const percent = (value, digits = 1) => (value === null || value === undefined ? "unknown" : (100 * value).toFixed(digits) + " %");
+const ranged = (share) => (share ? `${percent(share.estimate)} (interval ${percent(share.low)} to ${percent(share.high)})` : "unknown");
 const minute = (text) => String(text).slice(0, 16).replace("T", " ");
 
 function element(name, attributes = {}, text = "") {
@@ -121,9 +122,10 @@ function showModel(model) {
     ["File", model.file], ["SHA-256", model.sha256], ["Loaded", model.loaded_at], ["poscod", model.poscod],
     ["Rule", model.rule.sentence], ["Threshold", String(model.rule.threshold)], ["Slope", String(model.rule.slope)],
     ["Classes", model.classes.slice(0, 30).join(", ") + (model.classes.length > 30 ? `, ... (${model.classes.length})` : "")],
-    ["OOD share at fit", percent(model.ood_prior)], ["Class mix", model.class_mix.sentence],
-    ["TPR on calibration rows", percent(model.calibration.tpr) + ` of ${model.calibration.rows}`],
-    ["Estimated FPR", percent(model.calibration.fpr)],
+    ["OOD share at fit", ranged(model.estimates.ood_prior)], ["Class mix", model.class_mix.sentence],
+    ["Numbers below", model.estimates.title],
+    ...model.estimates.lines.map((line) => [line.name, line.text]),
+    ...model.estimates.doubts.map((doubt) => ["Note", doubt]),
   ]);
 }
 
