@@ -307,7 +307,7 @@ def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
         "rule": model.rule_.to_dict(),
         "estimates": (expected := choices_document(model)),
         "reject_label": reject_label_for(model.reject_label, schema.labels(model.scorer_.classes)),
-        "warnings": [*expected["doubts"], *notes],
+        "warnings": [*notes, *expected["doubts"]],
     }
     console.answer(document, *_story(model, document))
 

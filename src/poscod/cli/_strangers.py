@@ -156,11 +156,8 @@ def _group_lines(groups: list[StrangerGroup]) -> list[str]:
         return ["Too few rows are likely OOD to form groups."]
     lines = []
     for number, group in enumerate(groups, 1):
-        rows = ", ".join(map(str, group.index[:_SHOWN].tolist()))
-        near = ", ".join(map(str, group.nearest.tolist()))
-        lines.append(
-            f"Group {number}: {group.sentence()}; typical rows (from 0) {rows}; nearest known rows {near or 'none'}."
-        )
+        rows, near = (", ".join(map(str, (at + 1).tolist())) for at in (group.index[:_SHOWN], group.nearest))
+        lines.append(f"Group {number}: {group.sentence()}; typical rows {rows}; nearest known rows {near or 'none'}.")
     return [*lines, "Look at some rows of each group, and write a class, or ood, into the column verdict."]
 
 

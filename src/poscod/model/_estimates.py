@@ -24,7 +24,7 @@ from poscod.model._tally import Mask, tally
 
 # What a mistake costs where mistakes are counted.
 _WRONG = np.array([0.0, 1.0])
-FEW_WRONG = 5
+FEW_WRONG = 20
 """Fewer wrong answers than this say nothing about how many a rule catches."""
 PER = 10_000
 """Inputs that workloads are told for."""
