@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from poscod._validation import check_choice, listed
+from poscod._validation import check_choice
 from poscod.cli._choices import (
     CLASSIFIERS,
     RATIOS,
@@ -30,9 +30,10 @@ from poscod.cli._choices import (
     ratio_name,
     reject_label_of,
 )
-from poscod.cli._columns import Column, Table
-from poscod.cli._console import Console, add_output_options, percent, ranged
+from poscod.cli._columns import Table
+from poscod.cli._console import Console, add_output_options
 from poscod.cli._dask import FrameTable, add_engine_options, fit_on_dask, on_dask, open_cluster
+from poscod.cli._fitted import Fitted, finish
 from poscod.cli._inputs import (
     add_input_options,
     choose_schema,
@@ -42,14 +43,11 @@ from poscod.cli._inputs import (
     naming_classes,
     rows_of,
 )
-from poscod.cli._models import trust_options
 from poscod.cli._names import NAMES
-from poscod.cli._notes import column_notes, list_notes, share_notes
+from poscod.cli._notes import column_notes
 from poscod.cli._reviewed import reviewed_rows
-from poscod.cli._rules import estimates_story
 from poscod.cli._tables import check_output, open_table, same_file
 from poscod.exceptions import InvalidInputError, PoscodWarning
-from poscod.labels import reject_label_for
 from poscod.model import (
     ON_DRIFT,
     POSCOD,
@@ -57,11 +55,7 @@ from poscod.model import (
     InputsDriftedError,
     InputsDriftedWarning,
     Schema,
-    choices_document,
-    drift_document,
-    mix_document,
     named,
-    share_at_fit,
 )
 from poscod.problem import ScodProblem
 
@@ -75,9 +69,6 @@ EXAMPLES = (
     "poscod fit labeled.csv log.csv --target class --class-mix cat=0.3,dog=0.7 -o model.poscod",
     "poscod fit labeled/ traffic/ --target label --logits logits --embedding features --ratio paper --engine dask -o model.poscod",
 )
-
-# What a line about inputs that moved, or may have, begins with.
-TITLES = {"drift": "Drift", "undecided": "Drift or strangers"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,18 +151,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_options(parser)
 
 
-class Fitted(NamedTuple):
-    """A model that knows its columns, and what there is to say about it.
-
-    `columns` are those of both tables, `rows` their numbers of rows.
-    """
-
-    model: POSCOD
-    columns: tuple[Mapping[str, Column], Mapping[str, Column]]
-    rows: tuple[int, int]
-    notes: list[str]
-
-
 def run(args: argparse.Namespace) -> None:
     """Fit and save a model."""
     console = Console.of(args)
@@ -187,7 +166,7 @@ def run(args: argparse.Namespace) -> None:
             fitted = _fit_dask(args, classifier, ratio, cluster)
     else:
         fitted = _fit_memory(args, console, classifier, ratio)
-    _finish(args, console, fitted)
+    finish(args, console, fitted)
 
 
 def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, ratio: Any) -> Fitted:
@@ -278,65 +257,6 @@ def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any
         reject_label=reject_label_of(args.reject_label, classes),
         random_state=args.seed,
     )
-
-
-def _finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
-    """Save the model and tell what was learned."""
-    model, schema, columns = fitted.model, fitted.model.schema_, fitted.columns
-    notes = [*list_notes(schema, *columns), *fitted.notes, *share_notes(model, args.calibration, fitted.rows[0])]
-    if types := model.save(args.output):
-        notes.append(
-            f"commands that read this model need {trust_options(types)} (types that are not trusted by default)."
-        )
-    document = {
-        "command": "fit",
-        "model": str(args.output),
-        "labeled": {"file": str(args.labeled), "rows": fitted.rows[0]},
-        "unlabeled": {"file": str(args.unlabeled), "rows": fitted.rows[1]},
-        "reviewed": {"file": args.reviewed, "verdicts": model.calibration_.verdicts} if args.reviewed else None,
-        "features": list(schema.features),
-        "logits": list(schema.logits),
-        "classes": schema.labels(model.scorer_.classes).tolist(),
-        "ignored": [name for name in schema.ignored(columns[0]) if name != args.group],
-        "ignored_unlabeled": [
-            name for name in schema.ignored(columns[1]) if name not in columns[0] and name != args.group
-        ],
-        "ood_prior": share_at_fit(model),
-        "class_mix": mix_document(model),
-        "drift": drift_document(model),
-        "rule": model.rule_.to_dict(),
-        "estimates": (expected := choices_document(model)),
-        "reject_label": reject_label_for(model.reject_label, schema.labels(model.scorer_.classes)),
-        "warnings": [*notes, *expected["doubts"]],
-    }
-    console.answer(document, *_story(model, document))
-
-
-def _story(model: POSCOD, document: dict[str, Any]) -> list[str]:
-    schema, share = model.schema_, document["ood_prior"]
-    trained = "; no classifier is trained" if schema.logits else ", a classifier was trained"
-    ignored = f" Not used: {listed(document['ignored'], 8)}." if document["ignored"] else ""
-    if document["ignored_unlabeled"]:
-        ignored += f" Only in {document['unlabeled']['file']}, not used: {listed(document['ignored_unlabeled'], 8)}."
-    open_ = getattr(model.scorer_.ratio, "gate_open_", True)
-    shown = ranged(share, "95 % interval") if open_ else f"not shown ({percent(share.estimate)})"
-    return [
-        f"Read {document['labeled']['rows']:,} labeled rows of {len(document['classes'])} classes and "
-        f"{document['unlabeled']['rows']:,} unlabeled rows; {schema.words}{trained}.{ignored}",
-        f"Estimated share of OOD inputs among the unlabeled rows: {shown}.",
-        *([document["class_mix"]["sentence"]] if document["class_mix"]["changed"] else []),
-        *(
-            []
-            if document["drift"] is None
-            else [f"{TITLES[document['drift']['said']]}: {document['drift']['sentence']}"]
-        ),
-        f"Rule: {model.rule_}",
-        "",
-        *estimates_story(document["estimates"]),
-        "",
-        *(f"Note: {text}" for text in document["warnings"]),
-        f"Saved: {document['model']}",
-    ]
 
 
 def _seed(text: str) -> int:
