@@ -164,12 +164,12 @@ class Decisions:
 
 @dataclass(frozen=True, eq=False)
 class Explained(Decisions):
-    """Decisions with what lies outside of what was seen.
+    """Decisions with what makes inputs unfamiliar.
 
     Parameters
     ----------
     detail : ndarray of shape (n,), str
-        The column that lies farthest outside of what labeled rows held, its value and the nearest one seen; empty for inputs inside, and for accepted ones.
+        The columns that make an input unfamiliar, each with its value and what similar labeled rows hold, or the nearest labeled row; empty for accepted and for ambiguous ones.
     """
 
     detail: NDArray[Any]

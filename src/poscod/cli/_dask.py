@@ -27,7 +27,7 @@ from poscod.cli._inputs import measured, rows_of
 from poscod.cli._rules import compare_rules
 from poscod.cli._tables import FORMATS
 from poscod.exceptions import InvalidInputError
-from poscod.model import POSCOD, Sample, Schema
+from poscod.model import POSCOD, Sample, Schema, explained
 
 ENGINES: dict[str, str] = {"memory": "this process", "dask": "a Dask cluster"}
 """Where a command computes."""
@@ -194,7 +194,7 @@ def predict_on_dask(
 ) -> Counter[str]:
     """Decide on the rows of a Dask table and write a folder of Parquet files."""
     dask = require("dask", extra="dask", feature="--engine dask")
-    parts = (model.scorer_, model.rule_, model.reject_label)
+    parts = (model.scorer_, model.rule_, model.reject_label, args.explain)
     shared = dask.delayed((*parts, schema, kept, args.prefix, columns_of, str(table.path)), traverse=False)
     frame = table.frame[list(dict.fromkeys([*kept, *schema.names]))]
     lazy = frame.map_partitions(_decide_part, shared, meta=frame._meta, enforce_metadata=False)
@@ -203,11 +203,12 @@ def predict_on_dask(
 
 def _decide_part(frame: Any, shared: tuple[Any, ...]) -> Any:
     """Decide on one chunk; the order and the index of the rows stay."""
-    scorer, rule, reject_label, schema, kept, prefix, columns_of, path = shared
+    scorer, rule, reject_label, explain, schema, kept, prefix, columns_of, path = shared
     if not len(frame):
         return frame[kept].assign(**{f"{prefix}reason": ""})
     rows = rows_of(schema, _block(frame, schema.names, f"a chunk of {path}"))
-    added = columns_of(rule.decide(scorer.scored(rows, rule.problem.loss)), schema, reject_label)
+    decisions = rule.decide(scorer.scored(rows, rule.problem.loss))
+    added = columns_of(explained(scorer, schema, rows, decisions) if explain else decisions, schema, reject_label)
     pandas = require("pandas", extra="dask", feature="--engine dask")
     named = pandas.DataFrame({prefix + name: values for name, values in added.items()}, index=frame.index)
     return pandas.concat([frame[kept], named], axis=1)

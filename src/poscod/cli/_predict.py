@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="add a column detail: for rejected rows, the column that lies farthest outside of what labeled rows held",
+        help="add a column detail: for unfamiliar rows, the columns that make them so, with their values and what similar labeled rows hold",
     )
     parser.add_argument("--prefix", default="", metavar="TEXT", help="put before the names of the added columns")
     add_engine_options(parser)
@@ -62,8 +62,6 @@ def run(args: argparse.Namespace) -> None:
     check_output(args.output, [args.model, args.table])
     model = load_model(args)
     if on_dask(args):
-        if args.explain:
-            raise InvalidInputError("--explain needs the rows in memory: leave out --engine dask, or --explain.")
         with open_cluster(args, console) as cluster:
             frame = FrameTable(args.table, cluster)
             schema, kept = _choose(args, model, frame)

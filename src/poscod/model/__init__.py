@@ -28,6 +28,7 @@ from poscod.model._evaluate import (
     sample_of,
     unlabeled_evaluation_of,
 )
+from poscod.model._explain import explained
 from poscod.model._file import UntrustedTypesError, load, save
 from poscod.model._fit import NoUnlabeledDataWarning, fit_on
 from poscod.model._groups import NearCopiesWarning

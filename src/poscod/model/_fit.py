@@ -26,6 +26,7 @@ from poscod.activations import Activations, check_label_column
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.labels import as_labels, check_reject_label, is_text, marked_rows
 from poscod.model._drift import ON_DRIFT, closed, drift_of, settled, tell
+from poscod.model._explain import familiar_rows
 from poscod.model._folds import UnstableFeaturesError, fit_folds
 from poscod.model._groups import in_groups
 from poscod.model._memory import Memory
@@ -140,6 +141,11 @@ def fit_on(
             found = replace(again, drift=drift)
         model.calibration_ = found
         model.rule_ = model._solve(problem)
+    if model.scorer_.ratio is not None:
+        model.scorer_ = replace(
+            model.scorer_,
+            familiar=familiar_rows(engine if preparation is None else Memory(given, None), model.scorer_, rows),
+        )
     return model
 
 

@@ -6,7 +6,7 @@ Convention: an engine looks at rows and decides nothing; positions count the row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ from poscod.model._range import Range, extents, measured, ranges_of
 from poscod.model._rows import chunks, is_numeric, keys_of, n_rows, take
 from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, unchecked, view
 
+BLOCK_ROWS = 65536
+
 
 class Memory:
     """Rows in memory: the engine whose attributes and methods any other one has, too.
@@ -48,6 +50,15 @@ class Memory:
 
     def __len__(self) -> int:
         return n_rows(self.like)
+
+    def some(self, at: Indices) -> Any:
+        """Return some rows."""
+        return take(self.like, at)
+
+    def blocks(self, at: Indices) -> Iterator[Any]:
+        """Iterate over rows in blocks, where that costs nothing."""
+        for start in range(0, len(at), BLOCK_ROWS):
+            yield take(self.like, at[start : start + BLOCK_ROWS])
 
     def split_off(self, marked: Indices) -> int:
         """Take the rows at these positions, if any, as the traffic."""

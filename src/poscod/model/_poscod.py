@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from poscod._validation import Floats, refusal
 from poscod.activations import Activations
-from poscod.decision import Decisions, Explained, Scored
+from poscod.decision import Decisions, Scored
 from poscod.exceptions import InvalidInputError
 from poscod.labels import as_labels
 from poscod.mix import ClassMix
@@ -33,6 +33,7 @@ from poscod.model._evaluate import (
     measure_own,
     read_sample,
 )
+from poscod.model._explain import explained
 from poscod.model._fit import check_traffic, fit_on
 from poscod.model._memory import Memory
 from poscod.model._parameters import asked, held_out
@@ -232,19 +233,17 @@ class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : like the rows given to `fit`
             Inputs, of the kind given to `fit`.
         explain : bool, default=False
-            Whether to name, for each rejected input, the column that lies farthest outside of what labeled rows held.
+            Whether to say what makes an input unfamiliar: at most three columns, each with its value and what similar labeled rows hold; for a network's
+            features and for texts the nearest labeled row (counted from 1) and the evidence that is unlike that of labeled rows.
 
         Returns
         -------
         decisions : Decisions
             Columns label, accept, reason, risk, log_ratio, score, and detail where it was asked for.
         """
-        scored = self._scored(X)
-        decisions = self.rule_.decide(scored)
-        if not explain:
-            return decisions
-        words = np.array(self.scorer_.outside(self._check_rows(X), self.schema_.numbers), dtype=str)
-        return Explained(**vars(decisions), detail=np.where(decisions.accept, "", words))
+        X = self._check_rows(X)
+        decisions = self.rule_.decide(self.scorer_.scored(X, self.rule_.problem.loss))
+        return explained(self.scorer_, self.schema_, X, decisions) if explain else decisions
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of each input, or `reject_label`.

@@ -202,22 +202,6 @@ class Preparation:
         block[np.arange(len(levels)), codes] = 1.0
         yield block
 
-    def strange(self, X: Any) -> list[list[str]]:
-        """Return, for each row, its levels that were never seen and its gaps where there were none, in words."""
-        words: list[list[str]] = [[] for _ in range(n_rows(X))]
-        place = {str(column): column for column in X.columns}
-        for part in self.parts:
-            column = X[place[part.name]]
-            if part.kind == "category":
-                known = {*part.levels, *part.rare}
-                for own, level in zip(words, levels_of(column), strict=True):
-                    if level not in known:
-                        own.append(f"{part.name}: {repr(level[:80]) if level else 'a gap'} was never seen")
-            elif part.kind == "number" and not part.gaps:
-                for i in np.flatnonzero(np.isnan(numbers_of(column))).tolist():
-                    words[i].append(f"{part.name}: a gap was never seen")
-        return words
-
 
 _ELSEWHERE = "gaps in columns without"
 

@@ -191,20 +191,6 @@ class Guard:
             return X
         return bounded(X, None, [part.readable for part in self.ranges], self.columns)
 
-    def say(self, X: Any, names: Sequence[Sequence[str]]) -> list[str]:
-        """Return what lies farthest outside in each row, in words; an empty text for rows inside."""
-        best, words = np.zeros(n_rows(X)), [""] * n_rows(X)
-        for part, values, own in zip(self.ranges, measured(X, self.columns), names, strict=True):
-            for i in part.outside(values).tolist():
-                row = _dense(values[[i]])
-                steps = part.steps(row)[0]
-                j = int(steps.argmax())
-                if steps[j] > best[i]:
-                    above = row[0, j] > part.high[j]
-                    end = f"largest seen {part.high[j]:,.7g}" if above else f"smallest seen {part.low[j]:,.7g}"
-                    best[i], words[i] = steps[j], f"{own[j]} = {row[0, j]:,.7g}: {end}"
-        return words
-
 
 def measured(X: Any, columns: tuple[int, ...] | None = None) -> list[Any]:
     """Return the numbers of rows: features and logits of a network, or the numeric columns of a table."""

@@ -7,7 +7,7 @@ crossed once: a row is transformed once, however many parts look at it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,10 @@ from poscod._threads import few_threads
 from poscod._validation import Floats
 from poscod.activations import PARTS, Activations
 from poscod.decision import Scored
+from poscod.model._familiar import Familiar
 from poscod.model._prepare import Preparation, by_name
 from poscod.model._range import Guard, beyond
-from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric, n_numbers, n_rows
+from poscod.model._rows import LEAST_PROBABILITY, chunks, is_numeric, n_numbers
 from poscod.ratio import Ratio
 from poscod.risk import bayes_decision_from_logits
 
@@ -69,6 +70,8 @@ class Scorer:
         How rows of a data frame become numbers; arrays are such numbers already. None where rows are taken as they are.
     columns : tuple of str, default=()
         Columns of a data frame, in the order in which they are read.
+    familiar : Familiar or None, default=None
+        Labeled rows by which it is said why a row is unfamiliar; None without a ratio, and in models of earlier versions.
     """
 
     classifier: Any
@@ -81,6 +84,7 @@ class Scorer:
     guard: Guard | None = None
     preparation: Preparation | None = None
     columns: tuple[str, ...] = ()
+    familiar: Familiar | None = None
 
     def prepared(self, X: Any) -> Any:
         """Return rows as the classifier reads them: columns of a data frame by name, and as numbers where they are prepared; others are so already."""
@@ -156,43 +160,6 @@ class Scorer:
         rows, log_ratio = self.seen(X)
         code, risk = bayes_decision_from_logits(self.calibrated(rows.logits), loss)
         return Scored(self.classes[code], risk, log_ratio)
-
-    def outside(self, X: Any, names: Sequence[str] = ()) -> list[str]:
-        """Return, for each row, the column that lies farthest outside of what labeled rows held, in words; an empty text for rows inside.
-
-        Parameters
-        ----------
-        X : rows like those given to fit
-            Inputs, of the kind given to fit.
-        names : sequence of str
-            Names of the columns, where they have any.
-
-        Returns
-        -------
-        words : list of str
-        """
-        strange: list[list[str]] = [[] for _ in range(n_rows(X))]
-        if self.preparation is not None and hasattr(X, "columns"):
-            strange = self.preparation.strange(by_name(X, self.columns))
-        if self.guard is None:
-            return ["; ".join(words) for words in strange]
-        made = names_of(self.classifier) if self.transforms else None
-        X = self.prepared(X)
-        if self.preparation is not None:
-            made = list(self.preparation.made)
-        X, _ = _transformed(self.classifier, X, self.transforms)
-        n = len(self.guard.ranges)
-        parts = ("feature", "logit")[-n:] if self.network else ("column",)[:n]
-        every = [
-            [f"{part} {j}" for j in range(len(own.low))] for part, own in zip(parts, self.guard.ranges, strict=True)
-        ]
-        known = list(names) if made is None else made
-        if self.guard.columns is not None and len(known):
-            known = [known[j] for j in self.guard.columns]
-        if every and len(known) == len(every[0]):
-            every[0] = known
-        far = self.guard.say(X, every)
-        return ["; ".join(own) if own else other for own, other in zip(strange, far, strict=True)]
 
     def seen(self, X: Any, rows: Activations | None = None) -> tuple[Activations, Floats]:
         """Return what the classifier says of some rows, and their log g: of rows outside of what was seen by their nearest values and their distance.

@@ -18,7 +18,7 @@ from poscod.ratio._diagnose import (
     log_rho,
 )
 from poscod.ratio._em import EMRatio
-from poscod.ratio._evidence import FARTHEST, RESOLVED, TINY, Landmarks
+from poscod.ratio._evidence import FARTHEST, RESOLVED, TINY, Landmarks, logit_evidence
 from poscod.ratio._first_edition import FirstBank
 from poscod.ratio._fixed import FixedLinear
 from poscod.ratio._likelihood import Fit, loss_sums

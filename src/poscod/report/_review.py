@@ -45,7 +45,7 @@ def review_section(
     verdicts: Any,
     class_names: list[str],
     columns: Mapping[str, Any],
-    outside: Callable[[Any], list[str]],
+    why: Callable[[Any], list[str]],
     max_columns: int,
     level: float,
     missing: str = "worst",
@@ -71,7 +71,7 @@ def review_section(
             "cells": {key: values[row] for key, values in table.items()},
             "detail": detail,
         }
-        for i, (row, detail) in enumerate(zip(queue.index, outside(queue.index), strict=True))
+        for i, (row, detail) in enumerate(zip(queue.index, why(queue.index), strict=True))
     ]
     document = None if found is None else {**found.to_dict(), "fitted_with": model.rule_.verdicts}
     return {"rows": queue.n_rows, "queue": rows, "assessment": document}

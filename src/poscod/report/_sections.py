@@ -129,11 +129,11 @@ def examples_section(
     sample: Sample,
     class_names: list[str],
     columns: Mapping[str, Mapping[str, Any]],
-    outside: Callable[[str, Any], list[str]],
+    why: Callable[[str, Any], list[str]],
     n: int,
     max_columns: int,
 ) -> list[dict[str, Any]]:
-    """Return the rows with the highest score of each group and reason, and the dearest mistakes among accepted ID rows; `outside` says what of some rows lies outside."""
+    """Return the rows with the highest score of each group and reason, and the dearest mistakes among accepted ID rows; `why` says what makes some rows unfamiliar."""
     classes, found = sample.calibration.classes, []
     for group, rows in sample.groups.items():
         table = dict(list(columns.get(group, {}).items())[:max_columns])
@@ -153,7 +153,7 @@ def examples_section(
                 "detail": words,
             }
             for reason, places in picks.items()
-            for i, words in zip(places.tolist(), outside(group, places), strict=True)
+            for i, words in zip(places.tolist(), why(group, places), strict=True)
         ]
     return found
 

@@ -183,10 +183,10 @@ def summarise(
     every = tally(np.ones(len(sample.loss), dtype=bool), sample.loss, sample.loss_values, sample.codes, len(classes))
     shown = {name: _columns(name, (columns or {}).get(name), rows) for name, rows in tables.items() if rows is not None}
 
-    def outside(name: str, places: Any) -> list[str]:
+    def why(name: str, places: Any) -> list[str]:
         if not len(places):
             return []
-        return model.scorer_.outside(take(tables[name], places), model.schema_.numbers)
+        return model.decide(take(tables[name], places), explain=True).detail.tolist()
 
     summary = {
         "schema": SCHEMA,
@@ -219,7 +219,7 @@ def summarise(
         "curves": RiskCurveDisplay.from_sample(sample).columns(),
         "distributions": ScoreDistributionDisplay.from_sample(sample).columns(),
         "rejections": sections.rejections_section(sample, labels),
-        "examples": sections.examples_section(sample, labels, shown, outside, n_examples, max_columns),
+        "examples": sections.examples_section(sample, labels, shown, why, n_examples, max_columns),
         "review": None
         if review is None
         else review_section(
@@ -229,7 +229,7 @@ def summarise(
             verdicts,
             labels,
             shown["unlabeled"],
-            lambda places: outside("unlabeled", places),
+            lambda places: why("unlabeled", places),
             max_columns,
             sample.level,
             missing,

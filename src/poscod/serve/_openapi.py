@@ -119,7 +119,7 @@ _DECISIONS = _object(
     },
     detail={
         **_array(_TEXT),
-        "description": "the column of a rejected row that lies farthest outside of what labeled rows held",
+        "description": "what makes a row unfamiliar: columns with their values and what similar labeled rows hold, or the nearest labeled row",
     },
 )
 _SAID = {

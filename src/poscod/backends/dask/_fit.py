@@ -7,6 +7,7 @@ set the threshold are one such sample, which the model keeps: whatever is promis
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,14 @@ class ChunkEngine:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def some(self, at: Indices) -> Any:
+        """Bring some rows."""
+        return self._rows.pick(at).bring(self._passes, "rows for explanations")
+
+    def blocks(self, at: Indices) -> Iterator[Any]:
+        """Iterate over rows where that costs nothing: not here."""
+        return iter(())
 
     def split_off(self, marked: Indices) -> int:
         """Take the rows at these positions, if any, as the traffic."""
