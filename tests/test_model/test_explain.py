@@ -39,7 +39,7 @@ def test_a_value_that_only_its_row_makes_strange(world):
     """Inside the range of its column, beside what the other columns say. Independent columns ("skewed") make no such value strange."""
     counts = np.sum([count(world, "jump", seed) for seed in range(2)], axis=0)
     assert counts[1] >= 0.8 * counts[0]
-    assert counts[2] >= 0.95 * counts[0]
+    assert counts[2] >= 0.9 * counts[0]
 
 
 def table(n, rng):
