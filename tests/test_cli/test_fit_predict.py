@@ -349,8 +349,8 @@ def test_models_saved_from_python(shell, tmp_path):
     write_table(tmp_path / "new.csv", {name: ood[name] for name in ("row", "größe", "width")})
     assert shell("predict", tmp_path / "plain.poscod", tmp_path / "new.csv", "-o", tmp_path / "a.csv").code == 0
     answers = {str(value) for value in open_table(tmp_path / "a.csv").read()["prediction"]}
-    assert "-1" in answers
-    assert answers <= {"cat", "dog", "-1"}
+    assert "rejected" in answers
+    assert answers <= {"cat", "dog", "rejected"}
     write_table(tmp_path / "wide.csv", {name: ood[name] for name in ("größe", "width", "logit_cat")})
     refused = shell("predict", tmp_path / "plain.poscod", tmp_path / "wide.csv", "-o", tmp_path / "b.csv")
     assert refused.code == 2

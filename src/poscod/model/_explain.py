@@ -234,7 +234,7 @@ def _nearest(schema: Schema, scorer: Scorer, familiar: Familiar, j: int) -> str:
 
 
 def _shown(value: float) -> str:
-    return f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.7g}"
+    return f"{value:,.4g}" if abs(value) < 1e3 else f"{value:,.7g}"
 
 
 def _percent(share: float) -> str:
