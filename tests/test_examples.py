@@ -16,13 +16,18 @@ EXAMPLES = sorted((ROOT / "examples").glob("[!_]*.py"))
 SHOWN = ROOT / "docs" / "images" / "examples"
 # The quickstart is the demo of the shell and has tests of its own.
 SCRIPTS = [path for path in EXAMPLES if path.stem != "quickstart"]
+LONG = {"class_mix", "dask_scaling"}
 
 
 def test_examples_were_found():
     assert len(SCRIPTS) >= 6
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow if path.stem in LONG else ()) for path in SCRIPTS],
+    ids=lambda path: path.stem,
+)
 def test_example_runs_and_draws(path, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path), str(tmp_path)],
