@@ -39,6 +39,7 @@ from poscod.cli._inputs import (
     choose_schema,
     groups_of,
     labels_of,
+    learn_answers,
     measured,
     naming_classes,
     rows_of,
@@ -63,6 +64,7 @@ EXAMPLES = (
     "poscod fit labeled.parquet unlabeled.parquet --target label -o model.poscod",
     "poscod fit known.csv log.csv --target class --features 'f_*' --alpha 0.3 --tpr-min 0.9 -o model.poscod",
     "poscod fit held_out.npz log.npz --target label --logits logits --embedding features -o model.poscod",
+    "poscod fit judged.parquet log.parquet --target label --answer llm_label --confidence-column logprob --embedding embedding -o model.poscod",
     "poscod fit labeled.csv log.csv --target class --group session -o model.poscod",
     "poscod fit labeled.csv log.csv --target class --budget 0.05 -o model.poscod",
     "poscod fit labeled.csv log.csv --target class --reviewed queue.csv -o model.poscod",
@@ -174,15 +176,23 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
     labeled, unlabeled = (open_table(path, whole=True) for path in (args.labeled, args.unlabeled))
     _refuse_swapped(args, labeled, unlabeled)
     groups = groups_of(args.group, labeled, unlabeled)
-    schema = choose_schema(args, labeled)
+    schema, own = choose_schema(args, labeled), None
+    found: list[str] = []
+    if schema.answer or schema.score:
+        with _as_notes(found):
+            schema, own, told = learn_answers(schema, labeled, groups[0], np.random.default_rng(args.seed))
+        found.append(told)
     known = labeled.read(schema.names)
     X = rows_of(schema, known)
     schema = measured(schema, X)
     schema.check(unlabeled.columns, unlabeled.path)
     seen = unlabeled.read(schema.names)
     traffic, y = rows_of(schema, seen), labels_of(schema, labeled, schema.target)
+    if own is not None:  # the others have said how often answers are wrong
+        X, y, groups[0] = X[own], y[own], None if groups[0] is None else groups[0][own]
     reviewed = _reviewed(args, schema, y)
-    found, columns = column_notes(known, seen, schema.features), (labeled.columns, unlabeled.columns)
+    found += column_notes(known, seen, schema.features)
+    columns = (labeled.columns, unlabeled.columns)
     del labeled, unlabeled, known, seen  # what is not an input need not lie in memory during the fit
     model = _model(args, classifier, ratio, y, schema)
     with console.working("fitting"), naming_classes(schema), _as_notes(found) as notes:
@@ -207,6 +217,10 @@ def _fit_dask(args: argparse.Namespace, classifier: Any, ratio: Any, cluster: An
         raise InvalidInputError("--group needs rows in memory: leave it out, or leave out --engine dask.")
     if args.reviewed:
         raise InvalidInputError("--reviewed needs rows in memory: leave it out, or leave out --engine dask.")
+    if args.answer or args.risk_column or args.confidence_column:
+        raise InvalidInputError(
+            "--answer and scores of answers need rows in memory: leave out --engine dask, or give --probabilities."
+        )
     tables = FrameTable(args.labeled, cluster), FrameTable(args.unlabeled, cluster)
     _refuse_swapped(args, *tables)
     schema = choose_schema(args, tables[0])
@@ -236,9 +250,9 @@ def _model(args: argparse.Namespace, classifier: Any, ratio: Any, y: NDArray[Any
     """Return the model that the options ask for."""
     classes = list(schema.classes) or np.unique(y).tolist()
     columns = list(schema.classes) or list(range(schema.n_logits)) or classes
-    if schema.logits and args.classifier != "logistic":
+    if schema.elsewhere and args.classifier != "logistic":
         raise InvalidInputError(
-            "--classifier trains a classifier, and --logits or --probabilities bring one: choose one."
+            "--classifier trains a classifier, and --logits, --probabilities, --answer or a score of answers bring one: choose one."
         )
     asked = ScodProblem(args.alpha, args.tpr_min, loss_of(args.loss, classes))
     problem = bounded(args, asked)

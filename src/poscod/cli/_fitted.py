@@ -69,7 +69,7 @@ def finish(args: argparse.Namespace, console: Console, fitted: Fitted) -> None:
 
 def _story(model: POSCOD, document: dict[str, Any]) -> list[str]:
     schema, share = model.schema_, document["ood_prior"]
-    trained = "; no classifier is trained" if schema.logits else ", a classifier was trained"
+    trained = "; no classifier is trained" if schema.elsewhere else ", a classifier was trained"
     ignored = f" Not used: {listed(document['ignored'], 8)}." if document["ignored"] else ""
     if document["ignored_unlabeled"]:
         ignored += f" Only in {document['unlabeled']['file']}, not used: {listed(document['ignored_unlabeled'], 8)}."

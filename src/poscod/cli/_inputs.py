@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from poscod._validation import listed
 from poscod.cli._columns import Block, Column, Table
-from poscod.cli._console import add_alias
+from poscod.cli._console import add_alias, percent
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
-from poscod.model import Schema
+from poscod.model import Schema, judged
+from poscod.risk import RIGHT, GivenAnswers
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +55,23 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         "none is trained, and the rows must be rows it was not trained on",
     )
     outside.add_argument("--probabilities", metavar="GLOB", help="the same with its probabilities")
+    outside.add_argument(
+        "--answer",
+        metavar="COLUMN",
+        help="the same with its answers alone, such as a language model's: labels of any kind. How often they are wrong is learned from a third of the labeled rows",
+    )
+    score = group.add_mutually_exclusive_group()
+    score.add_argument(
+        "--risk-column",
+        metavar="COLUMN",
+        help="a number in any scale that is high where the answer is likely wrong, such as a judge's doubt. Without --answer, answers are free and --target says "
+        "which are right (true or false)",
+    )
+    score.add_argument(
+        "--confidence-column",
+        metavar="COLUMN",
+        help="the same, high where the answer is likely right, such as a log-probability",
+    )
     group.add_argument(
         "--classes",
         metavar="A,B,...",
@@ -65,11 +83,17 @@ def choose_schema(args: argparse.Namespace, table: Table) -> Schema:
     """Choose columns of the labeled table by the options of a command."""
     table.need([args.target, *([args.row_id] if args.row_id else [])])
     pattern = args.logits or args.probabilities
+    score = args.risk_column or args.confidence_column
+    given = [name for name in (args.answer, score) if name]
+    if pattern and score:
+        raise InvalidInputError(
+            "--risk-column and --confidence-column are for answers of --answer, and --logits or --probabilities bring their own: choose one."
+        )
     if args.group and args.group in (args.target, *args.features, *args.embedding, pattern):
         raise InvalidInputError(
             f"column '{args.group}' holds groups and cannot be the target or an input: choose columns without it."
         )
-    if args.target in (*args.features, *args.embedding, pattern):
+    if args.target in (*args.features, *args.embedding, pattern, *given):
         raise InvalidInputError(
             f"column '{args.target}' is the target and cannot be an input: choose columns without it."
         )
@@ -89,12 +113,15 @@ def choose_schema(args: argparse.Namespace, table: Table) -> Schema:
         args.row_id,
         args.group,
         *logits,
+        *given,
         *(name for glob in args.exclude for name in table.match(glob)),
     }
-    if not named and not pattern:
+    table.need(given)
+    _numeric(table, [score] if score else [])
+    if not named and not pattern and not given:
         named = [name for name in table.columns if name not in out and _is_feature(table, name)]
     features = _numeric(table, [name for name in dict.fromkeys(named) if name not in out])
-    if not features and not pattern:
+    if not features and not pattern and not given:
         raise InvalidInputError(
             f"{table.path} has no columns of numbers to use as features: it has {listed(table.columns)}."
         )
@@ -106,6 +133,9 @@ def choose_schema(args: argparse.Namespace, table: Table) -> Schema:
         classes=tuple(args.classes.split(",")) if args.classes else table.classes or _class_names(logits, pattern),
         target=args.target,
         id=args.row_id or "",
+        answer=args.answer or "",
+        score=score or "",
+        confidence=args.confidence_column is not None,
     )
 
 
@@ -129,7 +159,12 @@ def measured(schema: Schema, X: Any) -> Schema:
 
 def rows_of(schema: Schema, block: Block) -> Any:
     """Return the input of a model for a block of rows: a matrix, a data frame, or `Activations` with an outside classifier."""
-    columns = {name: _with_gaps(block, name) for name in schema.names} if schema.frame else block.finite(schema.names)
+    if schema.frame:
+        columns = {name: _with_gaps(block, name) for name in schema.names}
+    else:
+        columns = block.finite(name for name in schema.names if name != schema.answer)
+        if schema.answer:
+            columns[schema.answer] = _labels(block, schema.answer)
     return schema.rows(columns, block.source, block.start)
 
 
@@ -158,6 +193,32 @@ def groups_of(column: str | None, *tables: Table) -> list[NDArray[Any] | None]:
     if not any(column in table.columns for table in tables):
         tables[0].need([column])
     return [table.read([column])[column] if column in table.columns else None for table in tables]
+
+
+def learn_answers(
+    schema: Schema, table: Table, groups: NDArray[Any] | None, rng: np.random.Generator
+) -> tuple[Schema, NDArray[np.intp], str]:
+    """Learn from a third of the labeled rows how often given answers are wrong; return the schema that knows it, the other rows, and what was learned."""
+    names = [name for name in (schema.answer, schema.score) if name]
+    block, y = table.read([*names, schema.target]), labels_of(schema, table, schema.target)
+    source = f"column '{schema.target}' of {table.path}"
+    score = (
+        None if not schema.score else block.finite([schema.score])[schema.score] * (-1.0 if schema.confidence else 1.0)
+    )
+    said = _labels(block, schema.answer) if schema.answer else None
+    truth = y if schema.answer else judged(y, source) == RIGHT
+    of = np.unique(groups, return_inverse=True)[1] if groups is not None else np.arange(len(y))
+    chosen = rng.permutation(int(of.max()) + 1)[: (int(of.max()) + 1) // 3]
+    held = np.isin(of, chosen)
+    given = GivenAnswers.learn(
+        None if said is None else said[held], truth[held], None if score is None else score[held]
+    )
+    if said is not None:  # labels of the other rows are classes, too
+        labels = dict.fromkeys([*given.classes[:-1], *map(str, said.tolist()), *map(str, y.tolist())])
+        given = given.with_labels([name for name in labels if name != given.classes[-1]])
+    wrong = float(np.mean(~truth[held] if said is None else said[held].astype(str) != truth[held].astype(str)))
+    told = f"how often answers are wrong was learned from {int(held.sum()):,} labeled rows that do nothing else; {percent(wrong)} of them are."
+    return replace(schema, given=given, classes=given.classes), np.flatnonzero(~held), told
 
 
 @contextmanager

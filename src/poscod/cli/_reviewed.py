@@ -185,7 +185,7 @@ def read_reviewed(path: str, model: Any, schema: Schema, log: Table) -> Reviewed
 
 def reviewed_rows(path: str, column: str, schema: Schema, y: NDArray[Any]) -> tuple[Any, list[Any]]:
     """Return rows with a verdict each, of a table or of tasks, as `poscod.POSCOD.fit` takes them; classes are those of y, by number where they have names beside."""
-    numbered = bool(schema.logits and schema.classes)
+    numbered = bool(schema.elsewhere and schema.classes)
     names = np.array(schema.classes) if numbered else np.unique(y)
     if Path(path).suffix.lower() == TASKS:
         column = VERDICT

@@ -49,7 +49,7 @@ from poscod.model._prepare import LeftOutWarning, Preparation
 from poscod.model._range import STEEP, Extent, Guard, Range, extents, join, measured, ranges_of
 from poscod.model._rivals import RULES, Competitor, measure, own_rule, required_tpr, rule_at, rules_of
 from poscod.model._rows import LEAST_PROBABILITY, keys_of, n_rows, take
-from poscod.model._schema import Schema
+from poscod.model._schema import Schema, judged
 from poscod.model._scorer import NetworkHead, Scorer, features_of, log_ratio_of, names_of, view
 from poscod.model._tally import Tally, tally
 

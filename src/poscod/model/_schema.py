@@ -20,6 +20,7 @@ from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
 from poscod.model._prepare import Preparation
 from poscod.model._rows import LEAST_PROBABILITY
+from poscod.risk import OTHER, RIGHT, WRONG, GivenAnswers
 
 # Probabilities written with few digits need not sum to one exactly.
 _SUM_TOLERANCE = 1e-2
@@ -57,6 +58,14 @@ class Schema:
         Names of the numbers that the preparation makes of a row; empty where rows are taken as they are.
     origin : tuple of str, default=()
         The column that each of them comes from.
+    answer : str, default=""
+        Column of answers that come from elsewhere; empty where there is none, or where answers are free.
+    score : str, default=""
+        Column of their scores; empty where there is none.
+    confidence : bool, default=False
+        Whether that score is high where an answer is likely right.
+    given : GivenAnswers or None, default=None
+        How often such answers are wrong; None where there are none.
 
     Examples
     --------
@@ -77,6 +86,10 @@ class Schema:
     frame: bool = False
     made: tuple[str, ...] = ()
     origin: tuple[str, ...] = ()
+    answer: str = ""
+    score: str = ""
+    confidence: bool = False
+    given: GivenAnswers | None = None
 
     @classmethod
     def of(cls, X: Any) -> Schema:
@@ -131,7 +144,12 @@ class Schema:
     @property
     def names(self) -> tuple[str, ...]:
         """All columns that are read for the input."""
-        return (*self.features, *self.logits)
+        return (*self.features, *self.logits, *(name for name in (self.answer, self.score) if name))
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the classifier lives elsewhere: logits, probabilities or answers are given."""
+        return bool(self.logits or self.answer or self.score)
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -148,6 +166,11 @@ class Schema:
     def words(self) -> str:
         """What is read of a row, for people: how many numbers, and of which columns where they are few."""
         names = f" ({listed(self.features)})" if self.features and len(self.features) <= _NAMED else ""
+        if self.elsewhere and not self.logits:
+            parts = [f"{self.n_features} features{names}"] * bool(self.n_features)
+            parts += [f"the answers of {self.answer!r}"] * bool(self.answer)
+            parts += [f"their {'confidence' if self.confidence else 'risk'} {self.score!r}"] * bool(self.score)
+            return ", ".join(parts)
         if self.n_logits:
             outside = f"{self.n_logits} {'probabilities' if self.probabilities else 'logits'}"
             return f"{self.n_features} features{names} and {outside}" if self.n_features else outside
@@ -222,6 +245,13 @@ class Schema:
             pandas = require("pandas", extra="files", feature="Rows for a model that was fitted on a data frame")
             return pandas.DataFrame({name: _cells(columns[name]) for name in self.features})
         features = self._matrix(columns, self.features, self.n_features, "features", source)
+        if self.given is not None:
+            said = columns[self.answer] if self.answer else None
+            score = self._matrix(columns, [self.score], 1, "scores", source)[:, 0] if self.score else None
+            if score is not None and self.confidence:
+                score = -score
+            own = features if self.features else None
+            return Activations(own, self.given.logits(said, score), table=self.table)
         if not self.logits:
             return features
         logits = self._matrix(columns, self.logits, self.n_logits, "logits or probabilities", source)
@@ -287,7 +317,11 @@ class Schema:
         """
         if not self.classes:
             return labels
+        if self.given is not None and not self.answer:
+            labels = judged(labels, source)
         position = {str(label): code for code, label in enumerate(self.classes)}
+        if self.given is not None and self.answer:
+            labels = np.array([value if str(value) in position else OTHER for value in labels.tolist()])
         codes = np.array([position.get(str(value), -1) for value in labels.tolist()], dtype=np.int64)
         if (codes < 0).any():
             row = int(np.flatnonzero(codes < 0)[0])
@@ -372,6 +406,24 @@ class Schema:
                 allowed=width,
             )
         return matrix
+
+
+def judged(values: NDArray[Any], source: Any = "the labels") -> NDArray[Any]:
+    """Return what a column says of free answers as "right" and "wrong"."""
+    words = {
+        **dict.fromkeys(("true", "1", "yes", "correct", RIGHT), RIGHT),
+        **dict.fromkeys(("false", "0", "no", "incorrect", WRONG), WRONG),
+    }
+    found = [words.get(str(value).lower()) for value in values.tolist()]
+    if None in found:
+        row = found.index(None)
+        raise InvalidInputError(
+            "{source} must say whether each answer is right (true or false, 1 or 0, right or wrong), got {got!r} at row {row}: where it holds labels, name the column of answers with {answer}.",
+            source=source,
+            got=values.tolist()[row],
+            row=row + 1,
+        )
+    return np.array(found)
 
 
 def _cells(values: NDArray[Any]) -> Any:

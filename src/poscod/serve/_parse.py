@@ -96,6 +96,8 @@ def parse_json(body: bytes, schema: Schema, max_rows: int) -> dict[str, Any]:
 
 def forms_of(schema: Schema) -> list[str]:
     """Return the forms of JSON that a model takes; columns and records where every column has a name."""
+    if schema.given is not None:  # answers are texts
+        return ["columns", "records"]
     named = bool(schema.features) == bool(schema.n_features) and bool(schema.logits) == bool(schema.n_logits)
     first = "activations" if schema.kind == "network" else "rows"
     return [first, "columns", "records"] if named and schema.names else [first]
@@ -130,6 +132,8 @@ def _json(body: bytes, schema: Schema, max_rows: int) -> Batch:
 
 def _npy(body: bytes, schema: Schema, max_rows: int) -> Batch:
     """One matrix; for a network its features and logits side by side."""
+    if schema.given is not None:
+        raise Refusal(422, "This model reads answers by name, which an NPY array does not have: send JSON or Arrow.")
     try:
         array = read_npy(body)
     except InvalidInputError as error:
@@ -145,11 +149,13 @@ def _arrow(body: bytes, schema: Schema, max_rows: int) -> Batch:
     # One column per number of a row, or features and logits as lists; and the ids.
     width = schema.n_features + schema.n_logits
     most, widest = (None, None) if schema.kind == "any" else (1 + max(2, width), width)
-    columns = read_stream(body, max_rows, most, widest, texts=schema.kind in ("frame", "any"))
+    columns = read_stream(body, max_rows, most, widest, texts=schema.kind in ("frame", "any") or bool(schema.answer))
     ids = _ids(columns.pop("id").tolist()) if "id" in columns and "id" not in schema.names else None
     if not columns:
         raise Refusal(422, "The Arrow stream must hold at least one column.")
-    if "columns" in forms_of(schema) and (schema.kind != "network" or not columns.keys() & {"features", "logits"}):
+    if "columns" in forms_of(schema) and (
+        schema.given is not None or schema.kind != "network" or not columns.keys() & {"features", "logits"}
+    ):
         batch = _columns(columns, schema)
     elif schema.kind == "network":
         batch = _activations(columns, schema)
@@ -247,6 +253,10 @@ def _vector(values: Any, name: str, schema: Schema) -> NDArray[Any]:
     if isinstance(values, np.ndarray):
         return values
     kinds = set(map(type, values))
+    if schema.answer and name == schema.answer:
+        if not kinds <= {str, int, bool}:
+            raise Refusal(422, f"The column '{name}' must hold an answer in every row, a text or a whole number.")
+        return np.array([str(value) for value in values])
     if kinds <= _NUMBERS:
         return _floats(values, name)
     if kinds == {list}:

@@ -78,6 +78,10 @@ def export_rule(
         raise InvalidInputError(f"model must be a fitted POSCOD, got {type(model).__name__}.")
     check_is_fitted(model, "rule_")
     network = model.scorer_.network
+    if model.schema_.given is not None:
+        raise InvalidInputError(
+            "model must read numbers alone to become an ONNX graph, and this one reads answers and their scores: use it in Python, the shell or the service."
+        )
     dtype = ("float32" if network else "float64") if dtype is None else dtype
     for name, value in (("dtype", dtype), ("precision", precision)):
         check_choice(value, name, dict.fromkeys(REALS))
