@@ -26,6 +26,7 @@ LAYERS = {
     "_threads": 0,
     "_files": 0,
     "_json": 0,
+    "_show": 0,
     "problem": 1,
     "activations": 1,
     "decision": 1,

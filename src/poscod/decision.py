@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod import _show
 from poscod._optional import require
 from poscod._validation import Floats, check_number, check_vector
 from poscod.labels import is_text, reject_label_for
@@ -80,7 +81,7 @@ class Scored(NamedTuple):
         return parts[0] if len(parts) == 1 else cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Decisions:
     """Decisions on n inputs, column by column.
 
@@ -116,6 +117,16 @@ class Decisions:
 
     def __len__(self) -> int:
         return len(self.score)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._counts()})"
+
+    def _repr_html_(self) -> str:
+        return _show.first_rows({field.name: getattr(self, field.name) for field in fields(self)}, self._counts())
+
+    def _counts(self) -> str:
+        counts = {reason: int((self.reason == reason).sum()) for reason in REASONS}
+        return f"{len(self):,} inputs: " + ", ".join(f"{n:,} {reason}" for reason, n in counts.items() if n)
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> Decisions:
         """Return the decisions on some rows (slice, indices or a boolean mask)."""
@@ -162,7 +173,7 @@ class Decisions:
         return pandas.DataFrame({field.name: getattr(self, field.name) for field in fields(self)})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explained(Decisions):
     """Decisions with what makes inputs unfamiliar.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from poscod import _show
 from poscod._json import LARGEST, plain
 from poscod._validation import Floats
 from poscod.decision import Decisions, Scored, rejection_reason, rejection_score
@@ -201,6 +202,9 @@ class Rule:
     def tpr_promised(self) -> float | None:
         """Promised share of ID inputs accepted; None where none is promised."""
         return self.promise.bound if self.promise is not None and self.promise.quantity == "tpr" else None
+
+    def _repr_html_(self) -> str:
+        return _show.paragraph(str(self))
 
     def __str__(self) -> str:
         moved = None if self.promise is None else self.promise.moved

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 from sklearn.utils import check_random_state
 
+from poscod import _show
 from poscod._validation import Floats, check_choice, check_count, check_number
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.metrics._counts import check_sample, rank
@@ -44,6 +45,9 @@ class Interval(NamedTuple):
     low: float
     high: float
     level: float
+
+    def __repr__(self) -> str:
+        return f"Interval({_show.words(self)}, {100 * self.level:g} %)"
 
 
 class Comparison(NamedTuple):

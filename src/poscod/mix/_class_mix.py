@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod import _show
 from poscod._json import plain
 from poscod._validation import Floats
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassMix:
     """Class mix of the labeled rows and of the traffic's ID part.
 
@@ -54,6 +55,18 @@ class ClassMix:
     p_value: float = 1.0
     changed: bool = False
     covariance: Floats | None = None
+
+    def __repr__(self) -> str:
+        shares = ", ".join(map(_show.words, self.traffic))
+        return f"ClassMix({'changed' if self.changed else 'not found to differ'}, p = {self.p_value:.2g}; traffic {shares})"
+
+    def _repr_html_(self) -> str:
+        found = "differs from" if self.changed else "is not found to differ from"
+        ends = [f"{_show.words(low)} to {_show.words(high)}" for low, high in zip(self.low, self.high, strict=True)]
+        rows = zip(range(len(ends)), self.labeled, self.traffic, ends, strict=True)
+        return _show.paragraph(
+            f"The class mix of the traffic {found} that of the labeled rows (p = {self.p_value:.2g})."
+        ) + _show.table(["class", "labeled", "served", f"{100 * self.level:g} % interval"], rows)
 
     @classmethod
     def unchanged(cls, labeled: Any) -> ClassMix:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from poscod import _show
 from poscod._json import plain
 from poscod._validation import check_number
 from poscod.decision import REASONS
@@ -30,7 +31,7 @@ PER = 10_000
 """Inputs that workloads are told for."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Estimates:
     """What a rule is expected to do on inputs like those of its fit.
 
@@ -88,6 +89,17 @@ class Estimates:
     zero_one: bool
     trained_on: bool
     level: float
+
+    def __repr__(self) -> str:
+        return f"Estimates({_show.line(self._main())}; {100 * self.level:g} % intervals)"
+
+    def _repr_html_(self) -> str:
+        return _show.quantities(self._main(), self.level)
+
+    def _main(self) -> dict[str, Any]:
+        """Return the numbers that are shown first."""
+        free = {} if self.free is None else {"ood_prior": self.free.ood_prior, "fpr": self.free.fpr}
+        return {"accuracy": self.accuracy, "tpr": self.tpr, "error": self.error, "caught": self.caught, **free}
 
     @property
     def near_chance(self) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 
+from poscod import _show
 from poscod._validation import Floats, check_choice, check_number, check_weight
 from poscod.activations import Activations
 from poscod.decision import Decisions
@@ -55,6 +56,12 @@ class Evaluation(NamedTuple):
     selective_risk: Interval
     risk: Interval
 
+    def __repr__(self) -> str:
+        return f"Evaluation({_show.line(self._asdict())}; {100 * self.tpr.level:g} % intervals)"
+
+    def _repr_html_(self) -> str:
+        return _show.quantities(self._asdict(), self.tpr.level)
+
 
 class UnlabeledEvaluation(NamedTuple):
     """A rule on fresh labeled ID rows and unlabeled traffic.
@@ -81,6 +88,13 @@ class UnlabeledEvaluation(NamedTuple):
     ood_prior: Interval
     fpr: UnlabeledFPR
     risk: Interval
+
+    def __repr__(self) -> str:
+        return f"UnlabeledEvaluation({_show.line(self._asdict())}; {100 * self.tpr.level:g} % intervals)"
+
+    def _repr_html_(self) -> str:
+        note = "" if self.fpr.informative else _show.paragraph(self.fpr.reason)
+        return _show.quantities(self._asdict(), self.tpr.level) + note
 
 
 @dataclass(frozen=True, eq=False)

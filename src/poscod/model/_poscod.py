@@ -40,12 +40,13 @@ from poscod.model._parameters import asked, held_out
 from poscod.model._prepare import check_rows, prepared
 from poscod.model._rows import as_indexable
 from poscod.model._schema import Schema
+from poscod.model._shown import ShownModel
 from poscod.problem import Budget, Problem, RiskBound, ScodProblem
 from poscod.rule import Rule
 from poscod.selector import solve
 
 
-class POSCOD(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class POSCOD(ShownModel, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier with an optimal reject option, learned from labeled ID rows and unlabeled traffic.
 
     Parameters

@@ -9,7 +9,7 @@ unlabeled rows otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ VALUES = {"risk": "SCOD risk", "selective_risk": "selective risk", "fpr": "FPR"}
 _TARGETS = np.append(np.round(np.arange(0.1, 0.96, 0.05), 2), [0.975, 0.99])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RiskCurveDisplay(Display):
     """SCOD risk, selective risk and FPR of several rules at required TPRs.
 
@@ -47,6 +47,7 @@ class RiskCurveDisplay(Display):
     ['fpr', 'fpr_high', 'fpr_low']
     """
 
+    title: ClassVar[str] = "What each rule costs at a required TPR"
     rule: Column
     tpr_min: Column
     tpr: Column

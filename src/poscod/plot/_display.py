@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ RULE_STYLES = {name: Style(label, *_LINES[name]) for name, label in RULE_NAMES.i
 REASON_COLOURS = {"ambiguous": "#0b6fb4", "unfamiliar": "#c8511b", "both": "#7a4fa3"}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Display(ABC):
     """A picture of some arrays: `plot` draws them, `frame` returns them.
 
@@ -55,6 +55,11 @@ class Display(ABC):
     ax_, figure_ : matplotlib Axes and Figure
         Of the last `plot`.
     """
+
+    title: ClassVar[str] = ""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(next(iter(self.columns().values()))):,} rows; draw it by plot(), read it by frame())"
 
     def __post_init__(self) -> None:
         arrays = {name: np.asarray(values) for name, values in self.columns().items()}
@@ -145,7 +150,7 @@ class Display(ABC):
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            None draws on a new figure, which `figure_` holds; it is shown by the notebook or by ``figure_.savefig``.
+            None draws on a new figure of pyplot, which `figure_` holds: a notebook shows it, and so does ``plt.show()``.
         **options
             What the display lets one choose, e.g. ``value`` of `RiskCurveDisplay`; others are properties of the axes, such as ``title``.
 
@@ -154,10 +159,9 @@ class Display(ABC):
         self : Display
         """
         if ax is None:
-            # A figure of its own, unknown to pyplot: nothing piles up in long sessions and no window system is asked for.
-            figure = require("matplotlib.figure", extra="plot", feature=f"{type(self).__name__}.plot")
-            ax = figure.Figure(figsize=(6.4, 4.4), layout="constrained").subplots()
-        self._draw(ax, **options)
+            pyplot = require("matplotlib.pyplot", extra="plot", feature=f"{type(self).__name__}.plot")
+            ax = pyplot.subplots(figsize=(6.4, 4.4), layout="constrained")[1]
+        self._draw(ax, **{"title": self.title, **options})
         ax.legend(fontsize="small", framealpha=0.9)
         self.ax_, self.figure_ = ax, ax.figure
         return self

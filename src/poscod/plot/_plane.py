@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from poscod.model import Competitor, Sample, rules_of
 from poscod.plot._display import GROUPS, RULE_STYLES, Column, Display
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PlaneDisplay(Display):
     """Rows as points (r, log g), accepted or not, with the boundaries of several rules.
 
@@ -39,6 +39,7 @@ class PlaneDisplay(Display):
     array([ True, False])
     """
 
+    title: ClassVar[str] = "Where rows lie, and what each rule accepts"
     risk: Column
     log_ratio: Column
     group: Column

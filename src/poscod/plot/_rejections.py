@@ -7,7 +7,7 @@ Convention: ID rows are counted by their true class; rows without a label by the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from poscod.model import Sample
 from poscod.plot._display import GROUPS, REASON_COLOURS, Column, Display
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RejectionDisplay(Display):
     """Rows of each class by what happened to them.
 
@@ -42,6 +42,7 @@ class RejectionDisplay(Display):
     array([3, 1])
     """
 
+    title: ClassVar[str] = "Who is rejected, and why"
     group: Column
     name: Column
     reason: Column

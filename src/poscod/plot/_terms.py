@@ -8,7 +8,7 @@ outermost edges count in the outermost bins. Bins of predicted risk hold equal n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from poscod.risk import reliability
 SCORES = {"risk": "conditional risk r", "log_ratio": "log g"}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ScoreDistributionDisplay(Display):
     """Histograms of r and log g by group.
 
@@ -43,6 +43,7 @@ class ScoreDistributionDisplay(Display):
     array([0.9, 0.1])
     """
 
+    title: ClassVar[str] = "How known and other rows differ"
     score: Column
     group: Column
     left: Column
@@ -87,7 +88,7 @@ class ScoreDistributionDisplay(Display):
         ax.set(xlabel=label, ylabel="share of rows", **options)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ReliabilityDisplay(Display):
     """Mean loss against mean predicted risk, bin by bin.
 
@@ -108,6 +109,7 @@ class ReliabilityDisplay(Display):
     array([0. , 0.5])
     """
 
+    title: ClassVar[str] = "Is the predicted risk honest?"
     predicted: Column
     observed: Column
     low: Column

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from poscod import _show
 from poscod._json import plain
 from poscod._validation import Floats, check_choice, check_number, refusal
 from poscod.labels import codes_of
@@ -75,6 +76,11 @@ class Assessment:
         shown = {name: getattr(self, name) for name in QUANTITIES}
         words = (f"{name} {value.estimate:.3g} [{value.low:.3g}, {value.high:.3g}]" for name, value in shown.items())
         return f"Assessment({', '.join(words)}; {self.reviewed:,} verdicts of {self.rows:,} inputs)"
+
+    def _repr_html_(self) -> str:
+        shown = {name: getattr(self, name) for name in QUANTITIES}
+        note = f"{self.reviewed:,} verdicts of {self.rows:,} inputs; {self.missing:,} rows of the queue have none."
+        return _show.paragraph(note) + _show.quantities(shown, self.level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON.

@@ -17,6 +17,7 @@ from scipy import stats
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
+from poscod import _show
 from poscod._optional import require
 from poscod._validation import Floats, check_choice, check_count, check_number, check_vector, refusal
 from poscod.decision import Decisions
@@ -125,6 +126,10 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"Queue({len(self):,} of {self.n_rows:,} inputs)"
+
+    def _repr_html_(self) -> str:
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _show.first_rows(shown, f"{len(self):,} of {self.n_rows:,} inputs, in random order")
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns as plain lists, ready for JSON.

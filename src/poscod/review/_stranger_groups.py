@@ -18,6 +18,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 from sklearn.utils import check_random_state
 
+from poscod import _show
 from poscod._json import plain
 from poscod._validation import Floats, check_count, check_number, refusal
 from poscod.metrics import Interval
@@ -72,6 +73,9 @@ class StrangerGroup:
 
     def __repr__(self) -> str:
         return f"StrangerGroup({self.sentence()})"
+
+    def _repr_html_(self) -> str:
+        return _show.paragraph(self.sentence())
 
     def sentence(self) -> str:
         """Return the group in words.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from poscod import _show
 from poscod._json import plain
 from poscod._optional import require
 from poscod._validation import Floats, check_count, check_number, refusal
@@ -66,7 +67,13 @@ class Strangers:
         return len(self.index)
 
     def __repr__(self) -> str:
-        return f"Strangers({len(self):,} of {self.n_rows:,} inputs, at most {100 * self.level:g} % of them known)"
+        return f"Strangers({self._words()})"
+
+    def _repr_html_(self) -> str:
+        return _show.first_rows({name: getattr(self, name) for name in _COLUMNS}, self._words())
+
+    def _words(self) -> str:
+        return f"{len(self):,} of {self.n_rows:,} inputs, at most {100 * self.level:g} % of them known"
 
     @property
     def least(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from scipy.stats import binom
 
+from poscod import _show
 from poscod.ratio import moved_words
 
 # Share of strangers among rejected rows up to which it is drift, and chance of being wrong about it, either way.
@@ -29,7 +30,7 @@ def are_strangers(found: int, rows: int, expected: float) -> bool:
     return bool(enough and binom.cdf(found, rows, expected) > WRONG)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Drift:
     """Known inputs of the traffic differ from the labeled rows, or may do, as far as unlabeled rows can tell.
 
@@ -64,6 +65,12 @@ class Drift:
     whole: bool
     strangers: bool
     verdicts: int = 0
+
+    def __repr__(self) -> str:
+        return f"Drift({self.sentence()})"
+
+    def _repr_html_(self) -> str:
+        return _show.paragraph(self.sentence(), "Drift.")
 
     @property
     def look(self) -> tuple[int, int]:

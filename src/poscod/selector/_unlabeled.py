@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from sklearn.utils import check_random_state
 
+from poscod import _show
 from poscod._validation import Floats, check_count, check_number, check_vector
 from poscod.exceptions import InvalidInputError
 from poscod.metrics import Counts, Interval, aurc_of, auroc_of, binomial_interval, check_sample, rank, required
@@ -64,6 +65,11 @@ class UnlabeledFPR(NamedTuple):
     upper_any_prior: float
     informative: bool
     reason: str
+
+    def __repr__(self) -> str:
+        return (
+            f"UnlabeledFPR({_show.words(self)}, {100 * self.level:g} %{'' if self.informative else ': ' + self.reason})"
+        )
 
 
 class Prior(NamedTuple):

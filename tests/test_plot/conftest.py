@@ -1,0 +1,16 @@
+"""Figures of a test are closed after it."""
+
+from __future__ import annotations
+
+import matplotlib
+import pytest
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    from matplotlib import pyplot
+
+    pyplot.close("all")
