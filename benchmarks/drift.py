@@ -114,7 +114,9 @@ def measure(world: str, n: int, pi: float, move: tuple[str, float], kind: str, s
 def said_of(model: POSCOD) -> str:
     """Return what fit said in a word or three."""
     drift = model.calibration_.drift
-    return "-" if drift is None else "drift and strangers" if drift.strangers else drift.said
+    if drift is None or drift.said == "undecided":
+        return "-" if drift is None else "undecided"
+    return {True: "drift and strangers", False: "drift", None: "drift, strangers?"}[drift.strangers]
 
 
 def fit_table(X: Any, y: Any, traffic: Any, classifier: Any = None) -> POSCOD:
@@ -209,7 +211,7 @@ def main(quick: bool | None = None) -> None:
                     print(*cells[-1], file=sys.stderr, flush=True)
     if cells:
         print_table(f"What fit said (tpr_min = {TPR_MIN})", ["world", "rows", "pi", "moved", "strangers", "TPR of known inputs", "pi_hat", "said"], cells)  # fmt: skip
-        words = ("drift", "drift and strangers", "undecided", "-")
+        words = ("drift", "drift and strangers", "drift, strangers?", "undecided", "-")
         print_table("Cells by what fit said", ["world", "rows", "cells", *words], [[*key, *(said[word] for word in words)] for key, said in sorted(counts.items())])  # fmt: skip
     if options.data is not None:
         real_data(options.data, options.first)

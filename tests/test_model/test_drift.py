@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
-from poscod.model import InputsDriftedWarning, check_ratio, drift_document, read_sample
+from poscod.model import InputsDriftedWarning, drift_document, read_sample
 from poscod.model._drift import InputsDriftedError
 from poscod.monitor import Monitor, Reference
 from poscod.problem import Budget
@@ -217,14 +217,13 @@ def quiet():
 
 
 def fresh_findings(model, X, y, traffic):
-    sample = read_sample(model, X, y, None, traffic)
-    return check_ratio(model, X, y, traffic, mix=sample.mix)
+    return read_sample(model, X, y, None, traffic).diagnosis
 
 
 def test_fresh_traffic_is_looked_at_and_columns_are_named(quiet):
     X, y = known(1500, 10)
     found = fresh_findings(quiet, X, y, np.vstack([later(1350, 11, 0.3), strange(150, 12)]))
-    assert "inputs_drifted" in found["findings"]
+    assert {"inputs_drifted", "strangers"} <= set(found["findings"])
     assert found["moved"][0]["column"] == "column 5"
     assert any(
         text.startswith(FINDINGS["inputs_drifted"]) and "Most of all column 5 (" in text
@@ -237,6 +236,27 @@ def test_fresh_traffic_that_stood_still_is_not_accused(quiet):
     found = fresh_findings(quiet, X, y, np.vstack([known(1200, 11)[0], strange(300, 12)]))
     assert not {"inputs_drifted", "drift_undecided", "class_mix_differs", "near_copies"} & set(found["findings"])
     assert found["moved"] == []
+    assert "strangers" in found["findings"]
+
+
+def test_on_fresh_traffic_that_moved_only_the_bound_without_a_share_is_left(quiet):
+    X, y = known(1500, 10)
+    strangers_ = strange(150, 12)
+    still = quiet.evaluate_unlabeled(X, y, np.vstack([known(1350, 13)[0], strangers_]))
+    assert still.fpr.informative
+    assert still.ood_prior.low > 0.0
+    traffic = np.vstack([later(1350, 11, 0.3), strangers_])
+    for given in ({}, {"pi": 0.1}):
+        found = quiet.evaluate_unlabeled(X, y, traffic, **given)
+        assert not found.fpr.informative
+        assert (found.fpr.low, found.fpr.high) == (0.0, found.fpr.upper_any_prior)
+        assert quiet.decide(strangers_).accept.mean() <= found.fpr.high < 1.0
+        assert np.isnan([found.fpr.estimate, found.risk.estimate]).all()
+        assert found.fpr.reason.startswith(
+            "known inputs of this traffic seem to have moved, so that only this is certain: at most "
+        )
+    assert quiet.evaluate_unlabeled(X, y, traffic).ood_prior.low == 0.0
+    assert found.ood_prior == (0.1, 0.1, 0.1, 0.95)
 
 
 def test_another_class_mix_and_copies_are_not_called_drift(quiet):
@@ -249,6 +269,7 @@ def test_another_class_mix_and_copies_are_not_called_drift(quiet):
     copies = np.repeat(X[:150], 10, axis=0) + np.random.default_rng(3).normal(0.0, 0.01, (1500, 10))
     found = fresh_findings(quiet, copies, np.repeat(y[:150], 10), known(1500, 12)[0])
     assert "near_copies" in found["findings"]
+    assert "strangers" not in found["findings"]
 
 
 def test_diagnose_of_a_ratio_finds_what_fit_says():

@@ -132,6 +132,81 @@ def test_a_share_and_frames_and_categories_are_looked_at():
     assert fitted(FrozenEstimator(texts), words, y, said)[1]
 
 
+def separable(n, seed):
+    """Three classes that a line tells apart, nearly always."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    return 2.0 * CENTRES[y] + rng.normal(size=(n, 12)), y
+
+
+def test_errors_that_are_all_on_one_side_still_balance():
+    """Without one wrong answer the errors pull along the weights, which shrinkage holds back; beyond that they cancel."""
+    X, y = separable(300, 0)
+    for classifier in (LogisticRegression(max_iter=3000), make_pipeline(StandardScaler(), LogisticRegression(C=30.0, max_iter=3000))):  # fmt: skip
+        classifier.fit(X, y)
+        assert classifier.score(X, y) == 1.0
+        logits = [np.log(classifier.predict_proba(rows).clip(1e-12)) for rows in (X, separable(300, 1)[0])]
+        assert training_trace(Activations(X, logits[0]), y).name == "balance"
+        assert training_trace(Activations(separable(300, 1)[0], logits[1]), separable(300, 1)[1]) is None
+
+
+def test_held_out_rows_with_alike_errors_are_not_accused():
+    """An under-confident classifier errs alike in all rows of a class, in training rows and in fresh ones that are drawn class by class."""
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    X, fresh = (6.0 * CENTRES[y] + rng.normal(size=(600, 12)) for _ in range(2))
+    classifier = LogisticRegression(C=1e-4).fit(X, y)
+    known = Activations(fresh, np.log(classifier.predict_proba(fresh)))
+    assert training_trace(known, y) is None
+
+
+@pytest.fixture(scope="module")
+def some_of_many():
+    """Last layer and logits of a network that has learned 2,400 rows by heart; and of one that finds its task easy."""
+    rng = np.random.default_rng(4)
+    centres = rng.normal(0.0, 0.25, (3, 60))
+
+    def draw(n):
+        y = rng.integers(0, 3, n)
+        return centres[y] + rng.normal(size=(n, 60)), y
+
+    X, y = draw(2400)
+    network = MLPClassifier((60,), alpha=1e-6, tol=1e-4, max_iter=120, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network.fit(X, y)
+
+    def seen(X, y=None):
+        features = np.maximum(X @ network.coefs_[0] + network.intercepts_[0], 0.0)
+        return Activations(features, np.log(network.predict_proba(X).clip(1e-12)), y)
+
+    return seen, (X[:400], y[:400]), draw
+
+
+def test_some_of_very_many_training_rows_may_be_such(some_of_many, tmp_path):
+    seen, own, draw = some_of_many
+    model, said = fitted(None, seen(*own), None, seen(draw(500)[0]))
+    assert said[0].facts["trace"] == "without_error"
+    assert not said[0].facts["told"]
+    assert str(said[0]).startswith(
+        "X may be rows the classifier was trained on and nothing is promised, because it answers 0 of 400 rows wrongly"
+    )
+    assert model.rule_.promise is None
+    assert str(model.rule_).endswith(
+        "the labeled rows may be rows the classifier was trained on, which cannot be told."
+    )
+    assert model.ratio_.ood_prior_lower_bound() == 0.0
+    model.save(tmp_path / "m.poscod")
+    assert load(tmp_path / "m.poscod").at(tpr_min=0.7).rule_.void == model.rule_.void
+    assert not fitted(None, seen(*draw(400)), None, seen(draw(500)[0]))[1]
+    # The same rows as fresh ones of a good model: what rests on them is withdrawn.
+    good = fitted(None, seen(*draw(400)), None, seen(draw(500)[0]))[0]
+    free = good.evaluate_unlabeled(seen(own[0]), own[1], seen(draw(500)[0]))
+    assert free.fpr.reason.startswith(
+        "the labeled rows may be rows the classifier was trained on, so that only this is certain"
+    )
+
+
 def test_few_rows_and_no_logits_say_nothing():
     X, y = rows(39, 0)
     forest = CLASSIFIERS["forest"]().fit(X, y)

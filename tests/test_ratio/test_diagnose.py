@@ -38,9 +38,10 @@ def fitted(original):
     return copy.copy(original)  # some tests break it on purpose
 
 
-def test_a_good_ratio_has_no_findings(rng, fitted):
+def test_a_good_ratio_finds_strangers_and_nothing_else(rng, fitted):
     found = diagnose(fitted, draw(rng, 2000, 0.0), draw(rng, 2500, 0.3))
-    assert found["findings"] == []
+    assert found["findings"] == ["strangers"]
+    assert "strangers" not in diagnose(fitted, draw(rng, 2000, 0.0), draw(rng, 2500, 0.0))["findings"]
     assert found["log_loss"] < found["log_loss_constant"]
     assert found["mean_inverse_rho"][0] == pytest.approx(1.0, abs=0.05)
     # Heavy-tailed: a finite sample of E_ID[g] misses its largest terms, so only the order of magnitude is a check.

@@ -18,7 +18,7 @@ from typing import Any
 
 from poscod._optional import require
 from poscod._validation import check_choice, check_count
-from poscod.backends.dask import Chunks, Passes, check_ratio_chunks, counted, fit, read_chunks, write_parquet
+from poscod.backends.dask import Chunks, Passes, counted, fit, read_chunks, write_parquet
 from poscod.cli._arrow import open_parquet, sentences
 from poscod.cli._columns import Block, Column, Table, arrow, arrow_kind
 from poscod.cli._console import Console
@@ -216,15 +216,11 @@ def _decide_part(frame: Any, shared: tuple[Any, ...]) -> Any:
 
 def evaluate_on_dask(
     args: argparse.Namespace, model: POSCOD, passes: Passes
-) -> tuple[POSCOD, Sample, list[dict[str, Any]], Any]:
+) -> tuple[POSCOD, Sample, list[dict[str, Any]]]:
     """Measure a model and its rivals on Dask tables: rates from counts of all rows, areas from a uniform sample of them."""
     fresh = read_fresh(
         args, model, opener=lambda path: FrameTable(path, passes), reader=lambda schema, table: table.rows(schema)
     )
     rows, y = fresh.rows, fresh.y
     sample = read_chunks(model, rows, y, passes, pi=args.pi, level=args.level, class_mix=args.class_mix)
-    rules = compare_rules(sample, measure=lambda rule, _: sample.measured[rule.name])
-    found = None
-    if "unlabeled" in rows:
-        found = check_ratio_chunks(model, rows["id"], y, rows["unlabeled"], passes, mix=sample.mix, level=args.level)
-    return model, sample, rules, found
+    return model, sample, compare_rules(sample, measure=lambda rule, _: sample.measured[rule.name])

@@ -30,7 +30,7 @@ from poscod.cli._reviewed import add_reviewed_options, read_reviewed
 from poscod.cli._rules import compare_rules, rules_table
 from poscod.cli._tables import check_output, open_table
 from poscod.exceptions import InvalidInputError
-from poscod.model import POSCOD, Sample, check_ratio, measure_promise, read_sample
+from poscod.model import POSCOD, Sample, measure_promise, read_sample
 from poscod.ratio import finding_words
 from poscod.report import (
     assessed_words,
@@ -82,10 +82,10 @@ def run(args: argparse.Namespace) -> None:
             return
     if dask:
         with open_cluster(args, console) as cluster:
-            model, sample, rules, found = evaluate_on_dask(args, load_model(args), cluster)
+            model, sample, rules = evaluate_on_dask(args, load_model(args), cluster)
     else:
-        model, sample, rules, found = _in_memory(args, console)
-    findings = [] if found is None else finding_words(found)
+        model, sample, rules = _in_memory(args, console)
+    findings = [] if sample.diagnosis is None else finding_words(sample.diagnosis)
     document = _document(sample, rules, findings, mix_section(model, sample), args)
     story = _story(document, rules, sample)
     if review is not None:
@@ -122,18 +122,15 @@ def _reviewed_story(review: dict[str, Any]) -> list[str]:
     return [f"Rule: {review['rule']['sentence']}", assessed_words(review), "", *lines]
 
 
-def _in_memory(args: argparse.Namespace, console: Console) -> tuple[POSCOD, Sample, list[dict[str, Any]], Any]:
-    """Measure rows in memory: the model, what it sees of them, its rule and rivals, and the checks of g."""
+def _in_memory(args: argparse.Namespace, console: Console) -> tuple[POSCOD, Sample, list[dict[str, Any]]]:
+    """Measure rows in memory: the model, what it sees of them, its rule and rivals."""
     model = load_model(args)
     fresh = read_fresh(args, model)
     known, traffic = fresh.rows["id"], fresh.rows.get("unlabeled")
     with console.working("measuring"):
         options = {"pi": args.pi, "level": args.level, "class_mix": args.class_mix}
         sample = read_sample(model, known, fresh.y, fresh.rows.get("ood"), traffic, **options)
-        found = (
-            None if traffic is None else check_ratio(model, known, fresh.y, traffic, mix=sample.mix, level=args.level)
-        )
-        return model, sample, compare_rules(sample), found
+        return model, sample, compare_rules(sample)
 
 
 def _reused(sample: Sample) -> list[str]:

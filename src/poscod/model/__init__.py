@@ -36,6 +36,7 @@ from poscod.model._mix import MIX_ROWS, ClassMixWarning, Seen, fresh_mix
 from poscod.model._mix_words import fresh_document, mix_document
 from poscod.model._parts import (
     TRAFFIC_ROWS,
+    Compared,
     Kept,
     Labeled,
     Unlabeled,

@@ -53,12 +53,9 @@ def drift_of(
 ) -> Drift | None:
     """Return what moved between rows as a fit sees them; of a group one row is looked at, and only the strong recipe is asked."""
     known, traffic = views
-    if traffic is None or not isinstance(ratio, Ratio) or getattr(ratio, "recipe", None) != "strong":
+    if traffic is None or not looks_at(ratio):
         return None
     pi = float(ratio.ood_prior_)
-    given = getattr(ratio, "ood_prior", None)
-    if not pi > 0.0 or (given is not None and given > PART):  # who says that most of it is OOD has looked
-        return None
     at = [_one_of_each(view, group) for view, group in zip((known, traffic), groups, strict=True)]
     sides = known[at[0]], traffic[at[1]]
     found = find_moved(
@@ -83,6 +80,14 @@ def drift_of(
         found.whole,
         found.strangers,
     )
+
+
+def looks_at(ratio: Any) -> bool:
+    """Tell whether drift is looked for beside a fitted ratio: the strong recipe, where it found OOD rows; who says that most of the traffic is OOD has looked."""
+    if not isinstance(ratio, Ratio) or getattr(ratio, "recipe", None) != "strong":
+        return False
+    given = getattr(ratio, "ood_prior", None)
+    return float(ratio.ood_prior_) > 0.0 and not (given is not None and given > PART)
 
 
 def _one_of_each(rows: Activations, group: Any) -> NDArray[np.intp]:

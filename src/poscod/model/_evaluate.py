@@ -32,10 +32,18 @@ from poscod.model._tally import Mask, Tally, tally
 from poscod.problem import ScodProblem
 from poscod.ratio import PRIORS, Acceptance, Diagnosis, acceptance, diagnose_rows, prior_interval
 from poscod.rule import Rule
-from poscod.selector import Calibration, UnlabeledFPR, check_prior, fpr_from_rates
+from poscod.selector import Calibration, UnlabeledFPR, check_prior, fpr_from_rates, without_stillness
 
 # Rows of each side that the ratio is diagnosed on: enough for every check, and the default ratio is slow.
 _DIAGNOSED = 5000
+
+NOT_STILL = {
+    "seen_by_classifier": "the labeled rows look like rows the classifier was trained on",
+    "maybe_seen_by_classifier": "the labeled rows may be rows the classifier was trained on",
+    "inputs_drifted": "known inputs of this traffic seem to have moved",
+    "drift_undecided": "known inputs of this traffic may have moved, which cannot be told from OOD inputs",
+}
+"""Findings with which known inputs of the traffic are not like the labeled rows, or may not be: what rests on that is withdrawn."""
 
 
 class Evaluation(NamedTuple):
@@ -75,9 +83,10 @@ class UnlabeledEvaluation(NamedTuple):
     accepted : Interval
         Share of the traffic accepted.
     ood_prior : Interval
-        Share of OOD inputs in the traffic.
+        Share of OOD inputs in the traffic; its interval starts at 0 where known inputs have moved, or may have.
     fpr : UnlabeledFPR
-        Share of OOD inputs accepted, from ``accepted = (1 - pi) TPR + pi FPR``; see its ``informative`` and ``reason``.
+        Share of OOD inputs accepted, from ``accepted = (1 - pi) TPR + pi FPR``; see its ``informative`` and ``reason``. Where known inputs of the traffic have moved, or may have,
+        only ``upper_any_prior`` holds.
     risk : Interval
         SCOD risk; NaN where FPR is not informative.
     """
@@ -124,6 +133,8 @@ class Sample:
         Class indices of the ID rows.
     mix : ClassMix or None, default=None
         Class mix of the ID inputs that rates are for; None takes the rows as they come.
+    diagnosis : dict or None, default=None
+        What `check_ratio` found on these rows; None without traffic or without a ratio.
     """
 
     rule: Rule
@@ -136,6 +147,12 @@ class Sample:
     level: float
     codes: NDArray[np.integer] | None = None
     mix: ClassMix | None = None
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def not_still(self) -> str:
+        """Why known inputs of this traffic are not like the labeled rows, or may not be; empty where nothing shows it."""
+        return not_still(self.diagnosis)
 
     @property
     def weight_id(self) -> Floats | None:
@@ -233,7 +250,14 @@ def read_sample(
     if "unlabeled" in groups and class_mix == "traffic" and model.scorer_.ratio is not None:
         ratios = known.log_ratio, groups["unlabeled"].log_ratio
         mix = fresh_mix(model, (X, X_unlabeled), codes, ratios, pi)
-    return sample_of(model, groups, loss, codes, mix, pi=pi, level=level)
+    level = check_number(level, "level", 0.0, 1.0, closed="neither")
+    found = None if X_unlabeled is None else check_ratio(model, X, y, X_unlabeled, mix=mix, level=level)
+    return sample_of(model, groups, loss, codes, mix, found, pi=pi, level=level)
+
+
+def not_still(found: Diagnosis | None) -> str:
+    """Return why known inputs of the traffic are not like the labeled rows, or may not be, in words; empty where nothing was found."""
+    return next((words for name, words in NOT_STILL.items() if found is not None and name in found["findings"]), "")
 
 
 def mix_for(model: Any, class_mix: str) -> ClassMix | None:
@@ -249,11 +273,12 @@ def sample_of(
     loss: Floats,
     codes: NDArray[np.integer] | None = None,
     mix: ClassMix | None = None,
+    found: Diagnosis | None = None,
     *,
     pi: float | None = None,
     level: float = 0.95,
 ) -> Sample:
-    """Return decisions on fresh rows as a sample; without pi the share of OOD inputs in the traffic is estimated."""
+    """Return decisions on fresh rows as a sample; without pi the share of OOD inputs in the traffic is estimated, and certain only where these rows were found still."""
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
     pi = None if pi is None else check_number(pi, "pi", 0.0, 1.0, closed="right")
     prior = None if pi is None else Interval(pi, pi, pi, level)
@@ -261,23 +286,25 @@ def sample_of(
         prior = None
     elif prior is None:
         prior = estimate_share(groups["id"].log_ratio, groups["unlabeled"].log_ratio, level, codes, mix)
+        if not_still(found):
+            prior = prior._replace(low=0.0)
     # Rivals are guaranteed their TPR where the rule is: one that was set for a budget has no TPR to compare by.
     promise = model.rule_.promise
     guaranteed = promise is not None and promise.quantity == "tpr" and promise.confidence is not None
     delta = model.delta / promise.rules if guaranteed else None
     has_ratio = model.ratio_ is not None
-    return Sample(model.rule_, model.calibration_, delta, has_ratio, groups, loss, prior, level, codes, mix)
+    return Sample(model.rule_, model.calibration_, delta, has_ratio, groups, loss, prior, level, codes, mix, found)
 
 
 def measured_of(tallies: Mapping[str, Tally], sample: Any) -> Measured:
-    """Return what a rule achieves from its counts on the groups of a sample, or of anything with prior, alpha, level, loss_values and mix."""
+    """Return what a rule achieves from its counts on the groups of a sample, or of anything with prior, alpha, level, loss_values, mix and not_still."""
     known, alpha, level, values, mix = tallies["id"], sample.alpha, sample.level, sample.loss_values, sample.mix
     with_ood = without = None
     if "ood" in tallies:
         with_ood = evaluation_of(known, tallies["ood"], alpha, level, loss_values=values, mix=mix)
     if "unlabeled" in tallies:
         without = unlabeled_evaluation_of(
-            known, tallies["unlabeled"], sample.prior, alpha, level, loss_values=values, mix=mix
+            known, tallies["unlabeled"], sample.prior, alpha, level, loss_values=values, mix=mix, why=sample.not_still
         )
     return Measured(known.rate(level, mix), known.mean_loss(level, values, mix), with_ood, without)
 
@@ -332,7 +359,8 @@ def check_ratio(
     if mix is not None and (served is None or not np.allclose(mix.traffic, served.traffic)):
         found["findings"].append("class_mix_differs")
     if copies:
-        found["findings"].append("near_copies")
+        # Copies make everything else look strange.
+        found["findings"] = [*(name for name in found["findings"] if name != "strangers"), "near_copies"]
     return found
 
 
@@ -363,11 +391,13 @@ def unlabeled_evaluation_of(
     *,
     loss_values: Floats,
     mix: ClassMix | None = None,
+    why: str = "",
 ) -> UnlabeledEvaluation:
-    """Evaluate decisions from counts on ID rows and traffic."""
+    """Evaluate decisions from counts on ID rows and traffic; `why` says why known inputs of the traffic are not like these ID rows, if they are not."""
     tpr, rows = known.in_mix(mix)
     share = check_prior(prior.estimate, None, (prior.low, prior.high), level)
     fpr = fpr_from_rates(tpr, rows, traffic.accepted, traffic.rows, share, level)
+    fpr = without_stillness(fpr, why) if why else fpr
     selective = known.mean_loss(level, loss_values, mix)
     return UnlabeledEvaluation(
         known.rate(level, mix),

@@ -25,7 +25,7 @@ from poscod._validation import Floats, check_choice, check_labels, check_weight,
 from poscod.activations import Activations, check_label_column
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.labels import as_labels, check_reject_label, is_text, marked_rows
-from poscod.model._drift import ON_DRIFT, closed, drift_of, settled, tell
+from poscod.model._drift import ON_DRIFT, closed, drift_of, looks_at, settled, tell
 from poscod.model._explain import familiar_rows
 from poscod.model._folds import UnstableFeaturesError, fit_folds
 from poscod.model._groups import in_groups
@@ -45,7 +45,7 @@ from poscod.model._reviewed import Reviewed, check_finite, learn_from, read_revi
 from poscod.model._rows import check_classes, n_numbers, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead, Scorer, needs_transform, view
-from poscod.model._trained_on import trained_on
+from poscod.model._trained_on import trained_on, withdraw
 from poscod.problem import RiskBound
 from poscod.ratio import Side
 from poscod.selector import Calibration
@@ -106,12 +106,6 @@ def fit_on(
     looked = read_reviewed(reviewed, engine.like, rows, classes, engine.traffic) if engine.folds else None
     mix, on_drift = check_mix(model.class_mix), model.on_drift
     check_choice(on_drift, "on_drift", ON_DRIFT)
-    if not engine.folds and on_drift != "warn":
-        raise refusal(
-            "on_drift",
-            "must be 'warn' here, got {got!r}: rows in chunks are not looked at for drift; fit on a sample in memory.",
-            got=on_drift,
-        )
     rows, traffic_group = in_groups(engine, rows, marked, groups, n_unlabeled)
     unlabeled = Unlabeled(weights[1], traffic_group)
     template = template_of(model, network, preparation is not None)
@@ -246,7 +240,7 @@ def _by_shares(
     fitted, seen = None, Kept(np.arange(0), np.zeros((0, len(classes))), np.zeros(0))
     learn = rows.take(plan.learn)
     sample = cache(lambda: engine.seen(learn, unlabeled, MIX_ROWS))  # one pass over the rows serves both
-    suspect = False
+    suspect: bool | str = False
     if not len(plan.train):
         rows_of = sample()
         suspect = trained_on(template, classifier, engine.like, rows_of.known, rows_of.rows.codes, rows_of.traffic)
@@ -270,18 +264,17 @@ def _by_shares(
     kept = engine.score(scorer, rows.at[plan.score])
     sets = rows.take(plan.score[kept.rows])
     carry_error(fitted, mix, kept.log_ratio, sets, seen.log_ratio)
-    views = engine.compared(sets.at, seen.rows) if fitted is not None else None
     drift = None
-    if views is not None and not suspect:
-        logs, weights_ = (
-            (kept.log_ratio, seen.log_ratio),
-            (in_mix(mix, sets), None if unlabeled.weight is None else unlabeled.weight[seen.rows]),
-        )
-        grouped = sets.group, None if unlabeled.group is None else unlabeled.group[seen.rows]
+    if fitted is not None and suspect is not True and looks_at(fitted):
+        views, (first, second) = engine.compared(sets.at, seen.rows)
+        logs = kept.log_ratio[first], seen.log_ratio[second]
+        compared, rest = sets.take(first), unlabeled.take(seen.rows[second])
+        weights_, grouped = (in_mix(mix, compared), rest.weight), (compared.group, rest.group)
         drift = drift_of(engine.like, classifier, transforms, views, logs, weights_, None, grouped, fitted)
+    withdraw(fitted, suspect)
     weight, settles = sets.weight, False
     if reviewed is not None and looked is not None and fitted is not None:
-        views, own = engine.compared(learn.at, seen.rows), engine.score(scorer, learn.at).log_ratio
+        views, own = engine.compared(learn.at, seen.rows).views, engine.score(scorer, learn.at).log_ratio
         other = None if unlabeled.weight is None else unlabeled.weight[seen.rows]
         sides = Side(views[0], own, in_mix(mix, learn)), Side(views[1], seen.log_ratio, other)
         learned = learn_from(reviewed.among(seen.rows), looked, *sides, fitted, drift)

@@ -44,7 +44,7 @@ from poscod.model._scorer import (
     unchecked,
     view,
 )
-from poscod.model._trained_on import trained_on
+from poscod.model._trained_on import trained_on, withdraw
 from poscod.ratio import Ratio, Side, cross_fit
 from poscod.selector import Calibration
 
@@ -117,7 +117,7 @@ def fit_folds(
         else:
             log_ratio, log_traffic = cross_fit(fitted, *given, **weights)
         carry_error(fitted, mix, log_ratio, rest, log_traffic)
-        if not suspect:  # rows of another kind look moved, too
+        if suspect is not True:  # rows of another kind look moved, too
             drift = drift_of(
                 X,
                 classifier,
@@ -129,6 +129,7 @@ def fit_folds(
                 (rest.group, unlabeled.group),
                 fitted,
             )
+        withdraw(fitted, suspect)
         trained = not isinstance(template, (FrozenEstimator, NetworkHead))
         if isinstance(fitted, Ratio) and fitted.realigns and seen is not None and trained:
             fitted.realign(seen, _served(classifier, traffic, seen, transforms))

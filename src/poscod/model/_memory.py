@@ -17,6 +17,7 @@ from sklearn.frozen import FrozenEstimator
 from poscod.activations import Activations
 from poscod.model._mix import Seen
 from poscod.model._parts import (
+    Compared,
     Kept,
     Labeled,
     Unlabeled,
@@ -125,9 +126,10 @@ class Memory:
         chosen = np.arange(0, len(self._seen), -(-len(self._seen) // rows))
         return _kept(chosen, scorer, take(self.traffic, chosen), self._seen[chosen])
 
-    def compared(self, at: Indices, chosen: Indices) -> tuple[Activations, Activations] | None:
-        """Return what was seen of some rows and of some traffic, to look for drift; None where rows do not stay."""
-        return None if self._seen is None else (self._rows(at), self._seen[chosen])
+    def compared(self, at: Indices, chosen: Indices) -> Compared:
+        """Return what was seen of some rows and of some traffic, to look for drift."""
+        assert self._seen is not None
+        return Compared((self._rows(at), self._seen[chosen]), (np.arange(len(at)), np.arange(len(chosen))))
 
     def _rows(self, at: Indices) -> Activations:
         return self._known if len(at) == len(self._at) else self._known[np.searchsorted(self._at, at)]

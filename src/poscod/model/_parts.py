@@ -19,6 +19,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 from poscod._validation import Floats
+from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
 from poscod.model._plan import Indices, Keys
 from poscod.model._rows import columns_without_numbers
@@ -56,6 +57,13 @@ class Unlabeled(NamedTuple):
         """Return those of some rows."""
         weight = None if self.weight is None else self.weight[rows]
         return Unlabeled(weight, None if self.group is None else self.group[rows])
+
+
+class Compared(NamedTuple):
+    """What is seen of labeled rows and of traffic that are compared to look for drift, and which of those asked for they are."""
+
+    views: tuple[Activations, Activations]
+    rows: tuple[Indices, Indices]
 
 
 class Kept(NamedTuple):

@@ -542,8 +542,8 @@ class POSCOD(ShownModel, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Notes
         -----
-        Known inputs that have moved count as OOD inputs here. Whether they have is not looked at by this method: `poscod.ratio.diagnose`,
-        ``poscod evaluate`` and the report do.
+        FPR, SCOD risk and the lower end of the OOD share rest on known inputs of the traffic that are like X_id. Where they seem to have moved, or may have, or X_id looks like rows that a
+        given classifier was trained on, these are withdrawn: FPR is at most the share accepted (``fpr.upper_any_prior``), the share may be 0, and ``fpr.reason`` says why.
         """
         sample = read_sample(self, X_id, y_id, None, X_unlabeled, pi=pi, level=level, class_mix=class_mix)
         return cast(UnlabeledEvaluation, measure_own(sample).without)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows that a given classifier was trained on: found at fit, said in a warning, and nothing is promised from them.
+"""Rows that a given classifier was trained on, or may have been: found at fit, said in a warning, and nothing is promised from them.
 
 Convention: only a classifier that comes from outside (frozen, or a network's logits) is suspected; one that is trained here is cross-fitted.
 """
@@ -18,19 +18,27 @@ from poscod._validation import Floats
 from poscod.activations import Activations
 from poscod.exceptions import warn_caller
 from poscod.model._scorer import NetworkHead, needs_transform
-from poscod.ratio import Ask, training_trace
+from poscod.ratio import Ask, Ratio, training_trace
+from poscod.selector import MAY_BE
 
 
 def trained_on(
     template: Any, classifier: Any, like: Any, known: Activations, codes: NDArray[np.int64], traffic: Activations | None
-) -> bool:
-    """Tell whether labeled rows look like rows that a given classifier was trained on, and warn of it; `like` are rows as it takes them."""
+) -> bool | str:
+    """Tell whether labeled rows look like rows that a given classifier was trained on, or "may be" such, and warn of it; `like` are rows as it takes them."""
     if not isinstance(template, (FrozenEstimator, NetworkHead)):
         return False
     trace = training_trace(known, codes, traffic, _asking(classifier, like, known))
-    if trace is not None:
-        warn_caller(trace.warning("X", " and nothing is promised"))
-    return trace is not None
+    if trace is None:
+        return False
+    warn_caller(trace.warning("X", " and nothing is promised"))
+    return trace.told or MAY_BE
+
+
+def withdraw(ratio: Any, suspect: bool | str) -> None:
+    """Let a ratio certify nothing, where the rows that it was learned from are not like fresh ones, or may not be."""
+    if suspect and isinstance(ratio, Ratio):
+        ratio.moved_ = True
 
 
 def _asking(classifier: Any, like: Any, known: Activations) -> Ask | None:

@@ -41,8 +41,11 @@ FINDINGS = {
     "class_mix_differs": "The ID part of this traffic has another class mix than the one that the rule serves: fit again with recent traffic.",
     "near_copies": "Labeled rows are near-copies of each other, and count for more than they are: give one of each, or their groups at fit.",
     "seen_by_classifier": "The labeled rows look like rows the classifier was trained on: use held-out rows, or the promise is void.",
+    "maybe_seen_by_classifier": "The labeled rows may be rows the classifier was trained on, or the task is easy and the traffic holds OOD inputs near the known ones, which cannot be told: "
+    "use rows that were certainly held out.",
+    "strangers": "This traffic holds unknown inputs that stand out from the labeled rows; nothing else explains them.",
 }
-"""What each check of `diagnose` means when it fails, in a sentence for people."""
+"""What each finding of `diagnose` means, in a sentence for people."""
 
 
 class Bin(TypedDict):
@@ -65,7 +68,7 @@ class Column(TypedDict):
 
 
 class Diagnosis(TypedDict):
-    """What `diagnose` returns; `findings` holds the names of checks that failed."""
+    """What `diagnose` returns; `findings` holds the names of checks that failed, and of what makes the traffic differ."""
 
     n_id: int
     n_unlabeled: int
@@ -115,7 +118,7 @@ def diagnose(
         error), both 1 for the true ratio; ``reliability`` bins of p(z = U | x) with intervals; ``expected_ood`` and ``effective_ood``
         rows in the mixture; ``flips``, the share of unlabeled rows that change between "more likely OOD" and "more likely
         ID" when the prior moves within its interval; ``moved``, columns that differ most where inputs have moved or may have, with shifts in standard deviations
-        of the ID rows and factors by which they spread wider; ``findings``, names of checks that failed.
+        of the ID rows and factors by which they spread wider; ``findings``, names of checks that failed and of what makes the traffic differ, "strangers" among them.
 
     Warns
     -----
@@ -131,7 +134,7 @@ def diagnose(
     >>> def mixture(): return np.vstack([rng.normal(0, 1, (700, 2)), rng.normal(4, 1, (300, 2))])
     >>> est = CorrectedSigmoid().fit(rng.normal(0, 1, (1000, 2)), mixture())
     >>> diagnose(est, rng.normal(0, 1, (1000, 2)), mixture())["findings"]
-    []
+    ['strangers']
     """
     return diagnose_rows(ratio, X_id, X_unlabeled, sample_weight_id, n_bins=n_bins, level=level)
 
@@ -211,19 +214,22 @@ def diagnose_rows(
     if rows_id.network and labels is not None and (labels >= 0).all():
         trace = training_trace(sides[0], labels, sides[1])
         if trace is not None:
-            findings.append("seen_by_classifier")
+            findings.append("seen_by_classifier" if trace.told else "maybe_seen_by_classifier")
             warn_caller(trace.warning("X_id"))
     now = weight if weight_now is None else weight_now
     # Of these rows, not of those of the fit; where neither showed any OOD rows it would be noise.
     share = float(PRIORS["mean"](curve)) if certain > 0.0 or pi > 0.0 else 0.0
     # Rows that the classifier has seen look moved, too.
-    moved = None if trace is not None else find_moved(sides, (log_id, log_u), (now, None), None, share, certain)
+    told = trace is not None and trace.told
+    moved = None if told else find_moved(sides, (log_id, log_u), (now, None), None, share, certain)
     if moved is not None:
         findings.append({"drift": "inputs_drifted", "undecided": "drift_undecided"}[moved.said])
         found["moved"] = [
             {"column": f"column {j}" if names is None else names[j], "shift": shift, "spread": spread}
             for j, shift, spread in zip(moved.columns, moved.shift, moved.spread, strict=True)
         ]
+    if (moved.strangers is True) if moved is not None else (certain > 0.0 and trace is None):
+        findings.append("strangers")
     return found
 
 

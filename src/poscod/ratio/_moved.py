@@ -49,8 +49,9 @@ PARTS = np.array([0.0, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25
 LARGEST_LOSS = 4.0
 # A closed gate says -inf.
 LARGEST_LOG = 700.0
-# Labeled rows stand for moved ones with weights of a tilt no larger than this; strangers beside them are at least this share.
-LARGEST_WEIGHT, LEAST_LEFT = 20.0, 0.02
+# Labeled rows stand for moved ones with weights of a tilt no larger than this. Less than the first share of the traffic left over is nothing; strangers are there if the second share of it is OOD with
+# a probability of SURE or more. A tilt that fits badly leaves rows over, too, but none that are sure.
+LARGEST_WEIGHT, LEAST_LEFT, LEAST_SURE, SURE = 20.0, 0.02, 0.03, 0.9
 # Columns that are named.
 NAMED = 3
 
@@ -68,8 +69,8 @@ class Moved(NamedTuple):
         How far the middle of each moved in standard deviations of the labeled rows, and by which factor it spreads wider.
     whole : bool
         Whether most of the traffic is certainly not like the labeled rows.
-    strangers : bool
-        Whether strangers are there beside drift.
+    strangers : bool or None
+        Whether strangers are there beside drift; None where that cannot be told.
     """
 
     said: str
@@ -77,7 +78,7 @@ class Moved(NamedTuple):
     shift: tuple[float, ...]
     spread: tuple[float, ...]
     whole: bool
-    strangers: bool
+    strangers: bool | None
 
 
 class Reading(NamedTuple):
@@ -150,8 +151,9 @@ def find_moved(
         left = differs and reading.favor > -CLEAR and whole.favor > -LIKELY
         if not (left or certified > PART or (pi >= CONSIDERABLE and strange < STRANGE)):
             return None
-    strangers = drift and _strangers_left(tilt, (views[0][at[0]], views[1][at[1]]), own, other, fold)
-    said = "drift" if drift else "undecided"
+    said, strangers = "undecided", None
+    if drift:
+        said, strangers = "drift", _strangers_left(tilt, (views[0][at[0]], views[1][at[1]]), own, other, fold)
     most = _most_moved(_all_columns(views[0]), _all_columns(views[1]), weights)
     return Moved(said, *most, certified > PART, strangers)
 
@@ -239,14 +241,14 @@ def _line(score: Floats, weight: Floats, side: Floats) -> Floats:
     return np.asarray(design @ line)
 
 
-def _strangers_left(tilt: _Tilt, views: Any, own: Floats, other: Floats, folds: Any) -> bool:
-    """Tell whether labeled rows that are weighted like the moved ones still leave strangers."""
+def _strangers_left(tilt: _Tilt, views: Any, own: Floats, other: Floats, folds: Any) -> bool | None:
+    """Tell whether labeled rows that are weighted like the moved ones still leave strangers: yes, none, or not to be told."""
     weight = own * np.minimum(np.exp(tilt.log_odds[: tilt.n]), LARGEST_WEIGHT)
     found = quick_ratio(views[0], views[1], weight / weight.mean(), other, folds)
     if found is None or not found.pi >= LEAST_LEFT:
         return False
-    left = p_ood(found.traffic, found.pi)
-    return strangeness((found.known, found.traffic), weight, left * other) >= STRANGE
+    sure = p_ood(found.traffic, found.pi) >= SURE
+    return True if float(other[sure].sum() / other.sum()) >= LEAST_SURE else None
 
 
 def _all_columns(view: Activations) -> NDArray[Any]:

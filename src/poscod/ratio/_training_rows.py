@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether labeled rows look like rows that the classifier was trained on, by three traces that training leaves.
+"""Whether labeled rows look like rows that the classifier was trained on, by three traces that training leaves, or may be such.
 
 Convention: nothing here asks how sure the classifier is as such, so that neither an over- nor an under-confident one is accused. A trace is
 reported with its numbers; that none is found proves nothing.
 
-* **Balance.** Training ends where the errors p - y of its rows cancel against every direction it could still move in. Over fresh rows they cancel no better
-  than with random signs.
+* **Balance.** Training ends where the errors p - y of its rows cancel against every direction it could still move in, up to a pull along its weights or class means where weights are
+  shrunken, or still growing because every row is right. Over fresh rows they cancel no better than at random.
 * **Between.** Trees and other learners by heart are surer at their rows than half-way between two rows of a class. Fresh rows lie no higher than what is between them.
 * **Hard rows.** Another learner, which has not seen a row, finds some rows hard. A classifier that has seen them is sure of them, and hardly ever of hard rows of the
   traffic. Over fresh rows at least the ID part of the traffic is like them.
+
+A few of very many training rows leave none of these. Where the classifier answers labeled rows almost without an error and doubts much of the traffic near them, they may be such rows, or the
+task may be easy and hold OOD inputs near the known ones: outputs alone cannot tell, and that is what is said.
 """
 
 from __future__ import annotations
@@ -30,12 +33,16 @@ from poscod.ratio._ratio import SeenByClassifierWarning
 
 # Rows that are looked at: more cost time and tell little more. With fewer than the least nothing is said.
 MOST, LEAST = 1000, 40
-DIRECTIONS, FLIPS, BALANCE_LEVEL = 20, 400, 0.005
+# Rows given together balance, some of them do not: all are looked at, up to so many numbers and operations.
+DIRECTIONS, FLIPS, BALANCE_LEVEL, NUMBERS, OPERATIONS = 20, 400, 0.005, 20_000_000, 2e10
 # Columns with no more values than this (categories, counts) have no middle: one of the two ends is taken. What is put together so may be rare by itself, which makes a
 # peak of rows that nobody has seen, too: the limit, in standard errors, is wider where all columns are such.
 NEIGHBOURS, FEW_VALUES, BETWEEN_LIMITS, EXCESS_LIMIT, NO_TRAFFIC_LIMIT = 3, 12, (3.5, 5.0), 2.0, 8.0
 # Up to this share of the traffic may be OOD, and of none of it the classifier be sure, before the hard rows say anything.
 FOLDS, HARD_SHARES, SURE, RIDGE, OOD_MOST, HARD_LEVEL = 5, (0.1, 0.2), 0.25, 0.3, 0.4, 0.02
+# Near is as near as all labeled rows but this share are to each other, doubted is what is less sure than all of them but this share. Labeled rows may be training rows if so much more of the
+# traffic is doubted, and its doubts there are so many times the error rate of labeled rows, to which one error is added.
+ASIDE, DOUBTED, DOUBTS = 0.02, 0.05, 2.0
 
 Ask = Callable[[Floats], NDArray[Any]]
 WHAT_TO_DO = "give rows that were held out of its training, or the classifier unfitted, so that it is cross-fitted."
@@ -52,16 +59,18 @@ class Sides(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A trace of training: its name, what was found as a template, and the facts in it."""
+    """A trace of training: its name, what was found as a template, the facts in it, and whether it is one, or cannot be told from an easy task."""
 
     name: str
     found: str
     facts: dict[str, Any]
+    told: bool = True
 
     def warning(self, rows: str, promise: str = "") -> SeenByClassifierWarning:
         """Return it as a warning about an argument, with what becomes of the promise."""
-        text = f"{{{rows}}} looks like rows the classifier was trained on{promise}, because {self.found}: {WHAT_TO_DO}"
-        return SeenByClassifierWarning(text, trace=self.name, **self.facts)
+        what = "looks like rows" if self.told else "may be rows"
+        text = f"{{{rows}}} {what} the classifier was trained on{promise}, because {self.found}: {WHAT_TO_DO}"
+        return SeenByClassifierWarning(text, trace=self.name, told=self.told, **self.facts)
 
 
 def training_trace(
@@ -71,17 +80,31 @@ def training_trace(
     if len(codes) < LEAST or known.logits is None:
         return None
     rng = np.random.default_rng(0)
-    own = np.sort(rng.permutation(len(codes))[:MOST])
-    other = None if traffic is None else np.sort(rng.permutation(len(traffic))[: 2 * MOST])
-    sides = Sides(_finite(known, own), _posterior(known, own), codes[own], None, None)
-    if traffic is not None and other is not None and len(other):
+    order = rng.permutation(len(codes))
+    found = _balance(_labeled(known, codes, np.sort(order[: _balanced_rows(known)])), rng)
+    if found is not None:
+        return found
+    sides = _labeled(known, codes, np.sort(order[:MOST]))
+    if traffic is not None and len(traffic):
+        other = np.sort(rng.permutation(len(traffic))[: 2 * MOST])
         sides = sides._replace(traffic=_finite(traffic, other), traffic_probability=_posterior(traffic, other))
-    found = _balance(sides, rng)
-    if found is None and ask is not None and sides.features is not None:
+    if ask is not None and sides.features is not None:
         found = _between(sides, ask, rng)
     if found is None and sides.traffic_probability is not None:
-        found = _hard_rows(sides, rng)
+        found = _hard_rows(sides, rng) or _without_error(sides)
     return found
+
+
+def _labeled(known: Activations, codes: NDArray[np.int64], at: NDArray[np.intp]) -> Sides:
+    return Sides(_finite(known, at), _posterior(known, at), codes[at], None, None)
+
+
+def _balanced_rows(known: Activations) -> int:
+    """Return how many rows the balance is looked for in."""
+    k = int(known.n_classes or 1)
+    d = k if known.features is None else known.features.shape[1]
+    each = DIRECTIONS * k
+    return max(MOST, int(min(NUMBERS / max(each, d), OPERATIONS / (FLIPS * each + d * d))))
 
 
 def _finite(rows: Activations, at: NDArray[np.intp]) -> Floats | None:
@@ -97,46 +120,80 @@ def _posterior(rows: Activations, at: NDArray[np.intp]) -> Floats:
 
 
 def _balance(sides: Sides, rng: np.random.Generator) -> Trace | None:
-    """Compare the sums of errors along the main directions of the features with those under random signs."""
+    """Compare sums of errors along the main directions of the features, beyond what shrinkage leaves of them, with sums that are random within classes."""
     p = sides.probability
-    n, k = p.shape
-    error = p - np.eye(k)[sides.codes]
-    features = sides.features
-    if features is None:
-        features = np.log(np.maximum(p, 1e-12))
-        features = features - features.mean(axis=1, keepdims=True)
-    psi = np.column_stack([np.ones(n), _main_directions(features, max(1, min(DIRECTIONS, n // 10)))])
-    spread = np.sqrt((psi**2).T @ error**2)
-    used = spread > 0.0  # an error that is zero in every row has no balance
-    if not used.any():
-        return None
-
-    def imbalance(sums: Floats) -> float:
-        z2 = (sums[used] / spread[used]) ** 2
-        return float(np.mean(z2 / (1.0 + z2)))
-
-    own = imbalance(psi.T @ error)
-    flipped = np.array([imbalance((psi * signs[:, None]).T @ error) for signs in rng.choice([-1.0, 1.0], (FLIPS, n))])
-    if (1 + np.sum(flipped <= own)) / (FLIPS + 1) > BALANCE_LEVEL:
+    logits = np.log(np.maximum(p, 1e-12))
+    logits -= logits.mean(axis=1, keepdims=True)
+    features = logits if sides.features is None else sides.features
+    found = _main_directions(features, max(1, min(DIRECTIONS, len(p) // 10)))
+    own, flipped = _imbalance(p - np.eye(p.shape[1])[sides.codes], logits, found, sides.codes, rng)
+    if not len(flipped) or (1 + np.sum(flipped <= own)) / (FLIPS + 1) > BALANCE_LEVEL:
         return None
     text = "over {rows} rows its errors cancel more evenly than those of fresh rows do (imbalance {imbalance:.2f} instead of about {fresh:.2f})"
-    return Trace("balance", text, {"rows": n, "imbalance": own, "fresh": float(flipped.mean())})
+    return Trace("balance", text, {"rows": len(p), "imbalance": own, "fresh": float(flipped.mean())})
 
 
-def _main_directions(features: Floats, most: int) -> Floats:
-    """Return the first principal components of standardised columns, with variance one."""
+class Directions(NamedTuple):
+    """Values of rows along directions, with variance one; what makes them of columns; and how far they spread, all of standardised columns."""
+
+    values: Floats
+    of_columns: Floats
+    spread: Floats
+
+
+def _imbalance(
+    error: Floats, logits: Floats, found: Directions, codes: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[float, Floats]:
+    """Return how far sums of errors are from balance, from 0 to 1, and the same for errors with random signs around the means of their classes."""
+    n, k = error.shape
+    psi = np.column_stack([np.ones(n), found.values])
+    of_class = np.zeros((k, n))
+    of_class[codes, np.arange(n)] = 1.0
+    size = of_class.sum(axis=1)
+    # Training that shrinks weights, or still grows them, ends at sums along the weights (shrunken as columns of variance one, or as columns are) or along the means of classes.
+    weights, means = found.values.T @ logits / n, (of_class @ found.values).T / np.maximum(size, 1.0)
+    pulls = (
+        weights / found.spread[:, None] ** 2,
+        found.of_columns.T @ (found.of_columns @ weights),
+        means - means.mean(axis=1, keepdims=True),
+    )
+    parts = (psi[:, :, None] * error[:, None, :]).reshape(n, -1)
+    sums = parts.sum(axis=0)
+    # Held-out rows may have been drawn class by class, and a classifier may err alike in all rows of a class: only what is random within classes is noise.
+    parts -= ((of_class @ parts) / np.maximum(size, 1.0)[:, None])[codes]
+    parts *= np.sqrt(size / np.maximum(size - 1.0, 1.0))[codes, None]
+    spread = np.sqrt((parts**2).sum(axis=0))
+    used = spread > 1e-9 * max(float(spread.max()), 1e-300)
+    if not used.any():
+        return 1.0, np.zeros(0)
+    along = np.stack([np.r_[np.zeros(k), pull.ravel()] for pull in pulls], axis=1)[used] / spread[used, None]
+    basis = np.linalg.qr(along)[0]
+
+    def imbalance(sums: Floats) -> Floats:
+        z = sums[..., used] / spread[used]
+        z2 = (z - (z @ basis) @ basis.T) ** 2
+        return np.asarray(np.mean(z2 / (1.0 + z2), axis=-1))
+
+    flipped = [imbalance(rng.choice([-1.0, 1.0], (FLIPS // 10, n)) @ parts) for _ in range(10)]
+    return float(imbalance(sums)), np.concatenate(flipped)
+
+
+def _main_directions(features: Floats, most: int) -> Directions:
+    """Return the first principal components of standardised columns."""
     scaled = features - features.mean(axis=0)
     spread = scaled.std(axis=0)
-    scaled = scaled[:, spread > 0.0] / spread[spread > 0.0]
+    kept = spread > 0.0
+    scaled = scaled[:, kept] / spread[kept]
     n, d = scaled.shape
     if d == 0:
-        return np.zeros((n, 0))
+        return Directions(np.zeros((n, 0)), np.zeros((0, 0)), np.zeros(0))
     gram = scaled.T @ scaled if d <= n else scaled @ scaled.T
     size = len(gram)
     value, vector = eigh(gram, subset_by_index=[max(0, size - most), size - 1])
-    vector = vector[:, value > 1e-10 * value[-1]]
-    made = scaled @ vector if d <= n else vector
-    return np.asarray(made * (np.sqrt(n) / np.linalg.norm(made, axis=0)))
+    vector, value = vector[:, value > 1e-10 * value[-1]], value[value > 1e-10 * value[-1]]
+    along = vector if d <= n else scaled.T @ vector / np.sqrt(value)
+    wide = np.sqrt(value / n)
+    return Directions(scaled @ along / wide, along / spread[kept][:, None] / wide, wide)
 
 
 class Peak(NamedTuple):
@@ -261,3 +318,31 @@ def _margins(sides: Sides, rng: np.random.Generator) -> tuple[Floats, Floats]:
         vote[at, answer] = -np.inf
         both.append(own - vote.max(axis=1))
     return both[0], both[1]
+
+
+def _without_error(sides: Sides) -> Trace | None:
+    """Compare how often the classifier errs on labeled rows with how much it doubts the traffic that is as near to them as they are to each other."""
+    p, q = sides.probability, sides.traffic_probability
+    assert q is not None
+    n, errors = len(p), int(np.sum(p.argmax(axis=1) != sides.codes))
+    near = np.ones(len(q), dtype=bool)
+    if sides.features is not None and sides.traffic is not None:
+        scale = np.where(sides.features.std(axis=0) > 0.0, sides.features.std(axis=0), 1.0)
+        index = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(sides.features / scale)
+        own = index.kneighbors()[0].mean(axis=1)
+        near = index.kneighbors(sides.traffic / scale)[0].mean(axis=1) <= np.quantile(own, 1.0 - ASIDE)
+    doubted = near & (_lead(q) < np.quantile(_lead(p), ASIDE))
+    share, doubt = float(doubted.mean()), float((1.0 - q.max(axis=1))[near].mean()) if near.any() else 0.0
+    if share < ASIDE + DOUBTED or doubt < DOUBTS * (errors + 1) / n:
+        return None
+    text = (
+        "it answers {errors} of {rows} rows wrongly and doubts {share:.0%} of the traffic that is not far from them more than {usual:.0%} of these; an easy task with OOD inputs near the "
+        "known ones looks the same, and outputs cannot tell which it is"
+    )
+    return Trace("without_error", text, {"errors": errors, "rows": n, "share": share, "usual": 1.0 - ASIDE}, told=False)
+
+
+def _lead(p: Floats) -> Floats:
+    """Return by how much the first class leads the second, as a difference of log-probabilities."""
+    first, second = np.partition(p, -2, axis=1)[:, -1], np.partition(p, -2, axis=1)[:, -2]
+    return np.asarray(np.log(first) - np.log(np.maximum(second, 1e-300)))

@@ -14,7 +14,7 @@ import numpy as np
 from poscod.decision import REASONS
 from poscod.labels import codes_of
 from poscod.metrics import Interval
-from poscod.model import Measured, Sample, check_ratio, fresh_document, mix_document, share_at_fit
+from poscod.model import Measured, Sample, fresh_document, mix_document, share_at_fit
 from poscod.plot import PlaneDisplay, RejectionDisplay, plane_window
 from poscod.ratio import ReviewedRatio
 from poscod.risk import reliability
@@ -110,7 +110,7 @@ def reliability_section(sample: Sample) -> dict[str, Any]:
     }
 
 
-def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) -> dict[str, Any] | None:
+def ratio_section(model: Any, sample: Sample) -> dict[str, Any] | None:
     """Return the OOD share found at fit and here, and the checks of g; None where no ratio was learned."""
     ratio = model.scorer_.ratio
     if ratio is None:
@@ -119,9 +119,7 @@ def ratio_section(model: Any, sample: Sample, X: Any, y: Any, X_unlabeled: Any) 
         "at_fit": share_at_fit(model, sample.level),
         "certified": ratio.ood_prior_lower_bound(sample.level),
         "here": sample.prior,
-        "diagnosis": None
-        if X_unlabeled is None
-        else check_ratio(model, X, y, X_unlabeled, mix=sample.mix, level=sample.level),
+        "diagnosis": sample.diagnosis,
     }
 
 

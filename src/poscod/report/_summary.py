@@ -239,7 +239,7 @@ def summarise(
         )
         if groups
         else None,
-        "ratio": sections.ratio_section(model, sample, X, y, X_unlabeled),
+        "ratio": sections.ratio_section(model, sample),
         "reliability": sections.reliability_section(sample),
         "explorer": explorer_data(sample, max_points=max_points) if explorer else None,
     }

@@ -274,7 +274,9 @@ def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Flo
     if calibration.trained_on:
         raise refusal(
             "model",
-            "keeps rows that its classifier was trained on, and fresh known inputs look otherwise: " + _GIVE + ".",
+            "keeps rows that its classifier was trained on, or may have been, and fresh known inputs look otherwise: "
+            + _GIVE
+            + ".",
         )
     # Held-out rows were scored by the ratio of all rows, rows of the traffic by those that have not seen them: cross-fitted rows alone are their like.
     alike = calibration.traffic_held and not calibration.held_out

@@ -5,7 +5,7 @@
 `_risk_control` promise a rate with a stated probability; `_unlabeled` estimates FPR and SCOD risk from a mixture.
 """
 
-from poscod.selector._calibration import Calibration
+from poscod.selector._calibration import MAY_BE, Calibration
 from poscod.selector._drift import Drift, are_strangers
 from poscod.selector._guarantee import certified_tpr, fpr_bound, guaranteed_rank, guaranteed_threshold, rows_needed
 from poscod.selector._risk_control import RISK_CONTROL, risk_controlled_threshold, selective_risk_bound
@@ -19,6 +19,7 @@ from poscod.selector._unlabeled import (
     unlabeled_ausrt,
     unlabeled_fpr,
     unlabeled_scod_curve,
+    without_stillness,
 )
 
 __all__ = [

@@ -19,6 +19,9 @@ from poscod.problem import Problem
 from poscod.risk import bayes_decision_from_logits
 from poscod.selector._drift import Drift
 
+MAY_BE = "may be"
+"""What `Calibration.trained_on` says where it cannot be told."""
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -53,8 +56,8 @@ class Calibration:
         What is known of inputs that have moved, or may have; None where nothing shows that any did.
     groups : ndarray of shape (m,) or None, default=None
         Group of each ID row; None where every row is one of its own.
-    trained_on : bool, default=False
-        Whether the labeled rows look like rows that a given classifier was trained on: nothing is promised then.
+    trained_on : bool or "may be", default=False
+        Whether the labeled rows look like rows that a given classifier was trained on, or may be such, which cannot be told: nothing is promised then.
     traffic_keys : ndarray of shape (n,) or None, default=None
         Number of each unlabeled row by its content, by which it is known again; None where rows did not stay, and in models of earlier versions.
     traffic_held : bool, default=False
@@ -77,7 +80,7 @@ class Calibration:
     mix: ClassMix | None = None
     drift: Drift | None = None
     groups: NDArray[np.uint64] | None = None
-    trained_on: bool = False
+    trained_on: bool | str = False
     traffic_keys: NDArray[np.uint64] | None = None
     traffic_held: bool = False
     verdicts: int = 0

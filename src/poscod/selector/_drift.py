@@ -17,6 +17,13 @@ from poscod.ratio import moved_words
 # Share of strangers among rejected rows up to which it is drift, and chance of being wrong about it, either way.
 DRIFTED, WRONG = 0.1, 0.05
 
+BESIDE = {
+    True: ", and there are strangers beside them",
+    False: "",
+    None: "; whether there are strangers beside them cannot be told",
+}
+"""What is said of strangers beside drift."""
+
 
 def are_strangers(found: int, rows: int, expected: float) -> bool:
     """Tell whether so many OOD inputs among rows that are likely OOD settle that these are no drift: too many for drift, and no fewer than expected.
@@ -50,8 +57,8 @@ class Drift:
         Share of OOD inputs among the rejected traffic, if what moved were strangers.
     whole : bool
         Whether most of the traffic is not like the labeled rows.
-    strangers : bool
-        Whether strangers are there, too: rows that stand out after what moved is taken out.
+    strangers : bool or None
+        Whether strangers are there, too: rows that stand out after what moved is taken out. None where that cannot be told.
     verdicts : int, default=0
         Number of verdicts of people that have settled it: g rests on them then.
     """
@@ -63,7 +70,7 @@ class Drift:
     rejections: float
     strange: float
     whole: bool
-    strangers: bool
+    strangers: bool | None
     verdicts: int = 0
 
     def __repr__(self) -> str:
@@ -118,7 +125,7 @@ class Drift:
             if self.whole
             else "Known inputs of the traffic seem to have moved, as drift does"
         )
-        beside = ", and there are strangers beside them" if self.strangers else ""
+        beside = BESIDE[self.strangers]
         return f"{what}{beside}{where}. {rest}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from poscod.problem import (
     ScodProblem,
 )
 from poscod.rule import Promise, Rule
-from poscod.selector._calibration import Calibration
+from poscod.selector._calibration import MAY_BE, Calibration
 from poscod.selector._every_class import Indices, every_class_threshold, rows_by_class
 from poscod.selector._guarantee import guaranteed_threshold
 from poscod.selector._risk_control import risk_controlled_threshold
@@ -41,7 +41,10 @@ _LOG10_SLOPES = (-12.0, 12.0)
 TPR_OVER: dict[str, str] = {"all": "all ID inputs together", "classes": "the ID inputs of every class"}
 """What a required TPR is asked of."""
 
-TRAINED_ON = "the labeled rows look like rows the classifier was trained on"
+TRAINED_ON: dict[bool | str, str] = {
+    True: "the labeled rows look like rows the classifier was trained on",
+    MAY_BE: "the labeled rows may be rows the classifier was trained on, which cannot be told",
+}
 
 
 def solve(
@@ -140,7 +143,7 @@ class Line(NamedTuple):
 
 def _rule(problem: Problem, line: Line, promise: Promise | None, calibration: Calibration, rows: int) -> Rule:
     """Return a rule; from rows that the classifier was trained on nothing is promised."""
-    void = TRAINED_ON if calibration.trained_on else ""
+    void = TRAINED_ON.get(calibration.trained_on, "")
     return Rule(problem, line.slope, line.threshold, None if void else promise, rows, void, calibration.verdicts)
 
 

@@ -51,7 +51,8 @@ class UnlabeledFPR(NamedTuple):
         Upper bound of F at the given level for **every** pi, provided that F <= T; 1 where more of the unlabeled rows are accepted
         than of the ID rows, which speaks against that.
     informative : bool
-        False if the interval is [0, 1] or if pi contradicts the data.
+        False if the interval is [0, 1], if pi contradicts the data, or if known inputs of the traffic have moved, or may have: the interval is from 0 to
+        ``upper_any_prior`` then.
     reason : str
         Why not, in one sentence; empty if informative.
     """
@@ -170,6 +171,20 @@ def fpr_from_rates(t: float, m: float, accepted: int, n: int, prior: Prior, leve
             )
     estimate, low, high, error = (float(value) for value in clipped)
     return UnlabeledFPR(estimate, low, high, level, unclipped, error, upper, not reason, reason)
+
+
+def without_stillness(fpr: UnlabeledFPR, why: str) -> UnlabeledFPR:
+    """Return what holds of an FPR where the ID inputs of the mixture are not like the ID sample: neither TPR nor pi is that of the mixture, but ``F <= A`` needs neither."""
+    bound = f"at most {100 * fpr.upper_any_prior:.3g} % of OOD inputs are accepted, unless more of them than of known inputs are"
+    return fpr._replace(
+        estimate=math.nan,
+        low=0.0,
+        high=fpr.upper_any_prior,
+        unclipped=math.nan,
+        standard_error=math.inf,
+        informative=False,
+        reason=f"{why}, so that only this is certain: {bound}.",
+    )
 
 
 def fpr_of(tpr: Floats, accepted: Floats, m: float, n: int, prior: Prior, z: float) -> Rates:

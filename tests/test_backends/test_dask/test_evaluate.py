@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from poscod import POSCOD, Activations, metrics
 from poscod.backends import dask as backend
 from poscod.backends.dask._chunks import as_chunks
-from poscod.backends.dask._evaluate import check_ratio_chunks, read_chunks
+from poscod.backends.dask._evaluate import read_chunks
 from poscod.backends.dask._passes import Passes
 from poscod.exceptions import InvalidInputError
 from poscod.model import NoUnlabeledDataWarning, check_ratio, estimate_share, judge, measure, read_sample, rules_of
@@ -129,7 +129,8 @@ def test_rules_and_findings_are_those_of_rows_in_memory(model, rows, lazy, monke
         assert flat(mine[:2]) + flat(mine.with_ood) == flat(theirs[:2]) + flat(theirs.with_ood)
         assert flat(mine.without) == pytest.approx(flat(theirs.without), rel=1e-9, nan_ok=True)
     monkeypatch.setattr("poscod.model._evaluate._DIAGNOSED", 100)
-    found = check_ratio_chunks(model, lazy["id"], y, lazy["unlabeled"], Passes())
+    found = read_chunks(model, lazy, y, Passes(), rules=rules[:1]).diagnosis
+    assert found["n_id"] <= 100
     assert found["findings"] == check_ratio(model, X, y, traffic)["findings"]
 
 

@@ -7,7 +7,7 @@ one of its parts. They run on Dask's current client, or without one on threads o
 
 from poscod.backends.dask._chunks import Chunks, DaskActivations, counted
 from poscod.backends.dask._decide import decide, write_decisions, write_parquet
-from poscod.backends.dask._evaluate import check_ratio_chunks, evaluate, evaluate_unlabeled, read_chunks
+from poscod.backends.dask._evaluate import evaluate, evaluate_unlabeled, read_chunks
 from poscod.backends.dask._fit import fit
 from poscod.backends.dask._passes import Passes
 from poscod.backends.dask._ratio import fit_ratio

@@ -188,7 +188,8 @@ def read_chunks(
     sample = sample_of(model, {}, np.zeros(0), pi=pi, level=level)
     rules = rules_of(sample) if rules is None else rules
     scorer, rule = model.scorer_, model.rule_
-    codes = known_codes(scorer.classes, as_labels(as_vector(y))).astype(np.min_scalar_type(len(scorer.classes)))
+    y = as_labels(as_vector(y))
+    codes = known_codes(scorer.classes, y).astype(np.min_scalar_type(len(scorer.classes)))
     if len(codes) != len(rows["id"]):
         raise InvalidInputError(
             "{y} must have as many rows as {X} ({allowed}), got {got}.", allowed=len(rows["id"]), got=len(codes)
@@ -205,7 +206,10 @@ def read_chunks(
     mix = mix_for(model, class_mix)
     if "unlabeled" in rows and class_mix == "traffic" and scorer.ratio is not None:
         mix = _fresh_mix(model, rows, codes, passes, pi)
-    sample = sample_of(model, groups, loss, labels_of, mix, pi=pi, level=level)
+    found = None
+    if "unlabeled" in rows:
+        found = _check_ratio(model, rows["id"], y, rows["unlabeled"], passes, mix=mix, level=level)
+    sample = sample_of(model, groups, loss, labels_of, mix, found, pi=pi, level=level)
     measured, counts = {}, {}
     for i, rule in enumerate(rules):
         tallies = {
@@ -216,7 +220,7 @@ def read_chunks(
     return ChunkedSample(**vars(sample), rows=sizes, measured=measured, counts=counts)
 
 
-def check_ratio_chunks(
+def _check_ratio(
     model: POSCOD,
     X_id: Chunks,
     y: Any,
@@ -232,7 +236,7 @@ def check_ratio_chunks(
         chunks.pick(chosen).bring(passes, "rows to check")
         for chunks, chosen in zip((X_id, X_unlabeled), picked, strict=True)
     )
-    return check_ratio(model, known, np.asarray(y)[picked[0]], traffic, mix=mix, level=level)
+    return check_ratio(model, known, y[picked[0]], traffic, mix=mix, level=level)
 
 
 def _fresh_mix(

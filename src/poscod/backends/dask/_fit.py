@@ -23,6 +23,7 @@ from poscod.backends.dask._ratio import check_sampled, fit_linear, is_linear, sa
 from poscod.exceptions import InvalidInputError
 from poscod.model import (
     POSCOD,
+    Compared,
     Extent,
     Kept,
     Labeled,
@@ -48,6 +49,9 @@ from poscod.ratio import CorrectedSigmoid
 
 SAMPLE_ROWS, SAMPLE_NUMBERS = 1_000_000, 20_000_000
 """Largest sample that sets a temperature or a threshold: rows, and rows times classes."""
+
+MOVED_ROWS = 4000
+"""Rows of each side that are brought to look for drift: more are not looked at in memory either."""
 
 
 def fit(
@@ -103,9 +107,6 @@ class ChunkEngine:
     """Looks at rows in chunks for `poscod.model.fit_on`."""
 
     folds = False
-
-    def compared(self, at: Any, chosen: Any) -> None:
-        """Say that drift is not looked for: columns of rows in chunks do not come here."""
 
     def __init__(self, model: POSCOD, X: Any, traffic: Any, sample_rows: int | None, passes: Passes) -> None:
         self._rows = as_chunks(X, "X", passes)
@@ -219,6 +220,14 @@ class ChunkEngine:
         assert self._traffic is not None
         chosen = np.arange(0, len(self._traffic), -(-len(self._traffic) // rows))
         return self._kept(chosen, scorer, self._traffic.pick(chosen))
+
+    def compared(self, at: Indices, chosen: Indices) -> Compared:
+        """Bring what is seen of samples of these rows and of this traffic, to look for drift."""
+        assert self._traffic is not None
+        some = [draw(len(places), MOVED_ROWS, self._rng) for places in (at, chosen)]
+        tables = self._rows.pick(at[some[0]]), self._traffic.pick(chosen[some[1]])
+        first, second = (view(self._classifier, rows.bring(self._passes, "drift"), with_features=self._features) for rows in tables)  # fmt: skip
+        return Compared((first, second), (some[0], some[1]))
 
     def _sample(self, at: Indices) -> Indices:
         return draw(len(at), min(SAMPLE_ROWS, SAMPLE_NUMBERS // self._n_classes), self._rng)
