@@ -49,9 +49,10 @@ PARTS = np.array([0.0, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25
 LARGEST_LOSS = 4.0
 # A closed gate says -inf.
 LARGEST_LOG = 700.0
-# Labeled rows stand for moved ones with weights of a tilt no larger than this. Less than the first share of the traffic left over is nothing; strangers are there if the second share of it is OOD with
-# a probability of SURE or more. A tilt that fits badly leaves rows over, too, but none that are sure.
-LARGEST_WEIGHT, LEAST_LEFT, LEAST_SURE, SURE = 20.0, 0.02, 0.03, 0.9
+# Labeled rows stand for moved ones with weights of a tilt no larger than this. Less than the first share of the traffic left over is nothing. Strangers are there if the second share of it is OOD with
+# a probability of SURE or more, and farther out than labeled rows but for a share of FARTHEST: a tilt that fits badly leaves rows over that are not sure, and drift over the border of
+# a column rows that are sure, and not far from the others. No column counts for more than so many standard deviations.
+LARGEST_WEIGHT, LEAST_LEFT, LEAST_SURE, SURE, FARTHEST, FAR = 20.0, 0.02, 0.03, 0.9, 0.01, 6.0
 # Columns that are named.
 NAMED = 3
 
@@ -153,7 +154,10 @@ def find_moved(
             return None
     said, strangers = "undecided", None
     if drift:
-        said, strangers = "drift", _strangers_left(tilt, (views[0][at[0]], views[1][at[1]]), own, other, fold)
+        said, strangers = (
+            "drift",
+            _strangers_left(tilt, (views[0][at[0]], views[1][at[1]]), (known, traffic), own, other, fold),
+        )
     most = _most_moved(_all_columns(views[0]), _all_columns(views[1]), weights)
     return Moved(said, *most, certified > PART, strangers)
 
@@ -241,13 +245,17 @@ def _line(score: Floats, weight: Floats, side: Floats) -> Floats:
     return np.asarray(design @ line)
 
 
-def _strangers_left(tilt: _Tilt, views: Any, own: Floats, other: Floats, folds: Any) -> bool | None:
+def _strangers_left(
+    tilt: _Tilt, views: Any, columns: tuple[Floats, Floats], own: Floats, other: Floats, folds: Any
+) -> bool | None:
     """Tell whether labeled rows that are weighted like the moved ones still leave strangers: yes, none, or not to be told."""
     weight = own * np.minimum(np.exp(tilt.log_odds[: tilt.n]), LARGEST_WEIGHT)
     found = quick_ratio(views[0], views[1], weight / weight.mean(), other, folds)
     if found is None or not found.pi >= LEAST_LEFT:
         return False
-    sure = p_ood(found.traffic, found.pi) >= SURE
+    mean, sd = columns[0].mean(axis=0), np.maximum(columns[0].std(axis=0), 1e-12)
+    near, far = (np.sum(np.minimum(np.abs(rows - mean) / sd, FAR) ** 2, axis=1) for rows in columns)
+    sure = (p_ood(found.traffic, found.pi) >= SURE) & (far > np.quantile(near, 1.0 - FARTHEST))
     return True if float(other[sure].sum() / other.sum()) >= LEAST_SURE else None
 
 

@@ -4,8 +4,8 @@
 Convention: nothing here asks how sure the classifier is as such, so that neither an over- nor an under-confident one is accused. A trace is
 reported with its numbers; that none is found proves nothing.
 
-* **Balance.** Training ends where the errors p - y of its rows cancel against every direction it could still move in, up to a pull along its weights or class means where weights are
-  shrunken, or still growing because every row is right. Over fresh rows they cancel no better than at random.
+* **Balance.** Training ends where the errors p - y of its rows cancel against every direction it could still move in, up to a pull along its weights where these are shrunken, or
+  still growing because every row is right. Over fresh rows they cancel no better than at random.
 * **Between.** Trees and other learners by heart are surer at their rows than half-way between two rows of a class. Fresh rows lie no higher than what is between them.
 * **Hard rows.** Another learner, which has not seen a row, finds some rows hard. A classifier that has seen them is sure of them, and hardly ever of hard rows of the
   traffic. Over fresh rows at least the ID part of the traffic is like them.
@@ -150,13 +150,10 @@ def _imbalance(
     of_class = np.zeros((k, n))
     of_class[codes, np.arange(n)] = 1.0
     size = of_class.sum(axis=1)
-    # Training that shrinks weights, or still grows them, ends at sums along the weights (shrunken as columns of variance one, or as columns are) or along the means of classes.
-    weights, means = found.values.T @ logits / n, (of_class @ found.values).T / np.maximum(size, 1.0)
-    pulls = (
-        weights / found.spread[:, None] ** 2,
-        found.of_columns.T @ (found.of_columns @ weights),
-        means - means.mean(axis=1, keepdims=True),
-    )
+    # Training that shrinks weights, or still grows them, ends at sums along the weights; shrunken as columns of variance one, or as columns are.
+    # (Means of classes are no such direction: where errors are alike in all rows of a class, sums over fresh rows lie there exactly.)
+    weights = found.values.T @ logits / n
+    pulls = weights / found.spread[:, None] ** 2, found.of_columns.T @ (found.of_columns @ weights)
     parts = (psi[:, :, None] * error[:, None, :]).reshape(n, -1)
     sums = parts.sum(axis=0)
     # Held-out rows may have been drawn class by class, and a classifier may err alike in all rows of a class: only what is random within classes is noise.
