@@ -20,7 +20,13 @@ from poscod._validation import check_number
 from poscod.decision import REASONS
 from poscod.metrics import Interval
 from poscod.mix import ClassMix
-from poscod.model._evaluate import UnlabeledEvaluation, loss_values_of, mix_for, unlabeled_evaluation_of
+from poscod.model._evaluate import (
+    UnlabeledEvaluation,
+    loss_values_of,
+    mix_for,
+    not_still_at_fit,
+    unlabeled_evaluation_of,
+)
 from poscod.model._tally import Mask, tally
 
 # What a mistake costs where mistakes are counted.
@@ -198,7 +204,8 @@ def estimates_of(model: Any, level: float = 0.95, prior: Interval | None = None)
     prior = share_at_fit(model, level) if prior is None else prior
     if model.scorer_.ratio is not None and len(traffic):
         counted = tally(traffic.accept)
-        free = unlabeled_evaluation_of(accepted, counted, prior, rule.problem.alpha, level, loss_values=values, mix=mix)
+        why, alpha = not_still_at_fit(rows), rule.problem.alpha
+        free = unlabeled_evaluation_of(accepted, counted, prior, alpha, level, loss_values=values, mix=mix, why=why)
     of = traffic if len(traffic) else known
     largest = int(np.argmax(shares))
     return Estimates(

@@ -32,7 +32,7 @@ from poscod.model._tally import Mask, Tally, tally
 from poscod.problem import ScodProblem
 from poscod.ratio import PRIORS, Acceptance, Diagnosis, acceptance, diagnose_rows, prior_interval
 from poscod.rule import Rule
-from poscod.selector import Calibration, UnlabeledFPR, check_prior, fpr_from_rates, without_stillness
+from poscod.selector import MAY_BE, Calibration, UnlabeledFPR, check_prior, fpr_from_rates, without_stillness
 
 # Rows of each side that the ratio is diagnosed on: enough for every check, and the default ratio is slow.
 _DIAGNOSED = 5000
@@ -258,6 +258,16 @@ def read_sample(
 def not_still(found: Diagnosis | None) -> str:
     """Return why known inputs of the traffic are not like the labeled rows, or may not be, in words; empty where nothing was found."""
     return next((words for name, words in NOT_STILL.items() if found is not None and name in found["findings"]), "")
+
+
+def not_still_at_fit(calibration: Calibration) -> str:
+    """Return the same of the traffic of the fit; what verdicts have settled is still."""
+    if calibration.trained_on:
+        return NOT_STILL["maybe_seen_by_classifier" if calibration.trained_on == MAY_BE else "seen_by_classifier"]
+    drift = calibration.drift
+    if drift is None or drift.verdicts:
+        return ""
+    return NOT_STILL["inputs_drifted" if drift.said == "drift" else "drift_undecided"]
 
 
 def mix_for(model: Any, class_mix: str) -> ClassMix | None:
