@@ -9,6 +9,7 @@ import pytest
 
 from poscod import POSCOD
 from poscod.model import choices_document
+from poscod.problem import Budget, ScodProblem
 from test_cli._world import columns_of
 
 MOVES = {
@@ -87,3 +88,29 @@ def test_a_bound_needs_rows_that_nothing_was_fitted_on(shell, tables, tmp_path):
         in run.err
     )
     assert not (tmp_path / "m.poscod").exists()
+
+
+def test_a_budget_and_a_bound_at_fit(shell, tables, tmp_path):
+    """They are those of `poscod at`, chosen before the rows were looked at; a bound keeps rows for itself."""
+    files = [f"{tables}/labeled.csv", f"{tables}/unlabeled.csv"]
+    words = ["--target", "animal", "--features", "größe", "--features", "width", "--ratio", "paper", "--alpha", "0.3"]
+    run = shell("fit", *files, *words, "--budget", "0.4", "-o", tmp_path / "b.poscod", "--json")
+    assert run.code == 0, run.err
+    document, model = json.loads(run.out), POSCOD.load(tmp_path / "b.poscod")
+    assert model.rule_.problem == Budget(0.4, ScodProblem(0.3, 0.95))
+    assert document["estimates"]["accepted"]["estimate"] == pytest.approx(0.6, abs=0.01)
+    assert document["rule"]["promise"] is None
+    run = shell("fit", *files, *words, "--max-error", "0.15", "--delta", "0.2", "-o", tmp_path / "e.poscod")
+    assert run.code == 0, run.err
+    promise = POSCOD.load(tmp_path / "e.poscod").rule_.promise
+    assert (promise.quantity, promise.bound, promise.confidence) == ("selective_risk", 0.15, 0.8)
+    assert not promise.chosen_later
+    run = shell("fit", *files, *words, "--max-error", "0.0001", "-o", tmp_path / "no.poscod")
+    assert run.code == 2
+    assert "raise --max-error or --delta" in run.err
+    assert not (tmp_path / "no.poscod").exists()
+    run = shell("fit", *files, *words, "--max-error", "0.1", "--budget", "0.2", "-o", tmp_path / "no.poscod")
+    assert run.code == 2
+    run = shell("fit", *files, *words, "--budget", "1.5", "-o", tmp_path / "no.poscod")
+    assert run.code == 2
+    assert "--budget must be" in run.err

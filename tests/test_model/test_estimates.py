@@ -65,6 +65,7 @@ def test_rates_are_plain_counts(model, change):
     # What is answered is known or unknown, as long as FPR was not cut off at an end of [0, 1].
     if 0 < found.free.fpr.unclipped < 1:
         assert work["answered_ood"] + 10_000 * (1 - pi) * accept.mean() == pytest.approx(work["answered"])
+    assert work["answered_ood_low"] <= work["answered_ood"] <= work["answered_ood_high"]
     assert work["answered_wrongly"] == pytest.approx(10_000 * (1 - pi) * (accept & wrong).mean())
 
 
@@ -222,6 +223,7 @@ def test_a_rule_that_catches_no_errors_is_doubted_and_told_which_alpha_does():
     assert alpha.estimates.catches
     (doubt,) = choices_document(model)["doubts"]
     assert f"--alpha {alpha.change['alpha']:g} is the largest at which errors begin to be caught" in doubt
+    assert "no rule can catch more than 32 % of them" in doubt  # 5 % of 15.45 %
     larger = [a for a in (0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01) if alpha.change["alpha"] < a < 0.5]
     assert not any(model.at(alpha=a).estimates().catches for a in larger)
 

@@ -127,6 +127,9 @@ class Estimates:
         wrong = (1.0 - ood) * self.tpr.estimate * self.error.estimate
         found = {"answered": shares.pop("accepted"), "answered_wrongly": 0.0 if math.isnan(wrong) else wrong}
         found["answered_ood"] = math.nan if self.free is None else ood * self.free.fpr.estimate
+        if self.free is not None:  # FPR grows with the OOD share, so their ends go together
+            share, fpr = self.free.ood_prior, self.free.fpr
+            found |= {"answered_ood_low": share.low * fpr.low, "answered_ood_high": share.high * fpr.high}
         return {name: PER * value for name, value in {**found, "rejected": sum(shares.values()), **shares}.items()}
 
     def to_dict(self) -> dict[str, Any]:

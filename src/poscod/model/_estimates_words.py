@@ -17,6 +17,10 @@ OPTIONS = {"alpha": "--alpha", "tpr_min": "--tpr-min", "budget": "--budget"}
 """What the shell calls the changes that give other rules."""
 
 
+# Where so few inputs are rejected that less than this share of the wrong answers could be among them, that is said.
+HALF = 0.5
+
+
 def estimates_document(model: Any, level: float = 0.95, prior: Interval | None = None) -> dict[str, Any]:
     """Return what a rule is expected to do as plain values, ready for JSON: `Estimates.to_dict`, a title, lines of text and doubts."""
     return document_of(estimates_of(model, level, prior), None)
@@ -103,6 +107,9 @@ def doubts(found: Estimates, choices: list[Choice] | None = None) -> list[str]:
         )
         if choices is not None and not ways:
             what = "no smaller alpha changes that: the classifier does not know where it is wrong"
+        most = (1.0 - found.tpr.estimate) / max(1.0 - found.accuracy.estimate, 1e-300)
+        if most < HALF:
+            what += f"; with so few inputs for people no rule can catch more than {100 * most:.0f} % of them, a smaller tpr_min can"
         said.append(
             f"the rule is not shown to catch wrong answers: of {found.wrong:,} it rejects {share_text(found.caught)}, of all known inputs {100 * (1 - found.tpr.estimate):.1f} %. "
             f"It rejects what is unfamiliar; {what}."
@@ -138,9 +145,10 @@ def _caught(found: Estimates) -> str:
 
 def _work(found: Estimates) -> str:
     work = {name: f"{value:,.0f}" for name, value in found.workload.items()}
-    answered = f"{work['answered_wrongly']} of them wrongly" + (
-        "" if math.isnan(found.workload["answered_ood"]) else f", {work['answered_ood']} of them unknown"
-    )
+    answered = f"{work['answered_wrongly']} of them wrongly"
+    if not math.isnan(found.workload["answered_ood"]):
+        ends = f"[{work['answered_ood_low']}, {work['answered_ood_high']}]"
+        answered += f", {work['answered_ood']} {ends} of them unknown"
     reasons = ", ".join(f"{work[name]} {name}" for name in ("ambiguous", "unfamiliar", "both"))
     return f"{work['answered']} answered ({answered}), {work['rejected']} for people ({reasons})"
 
