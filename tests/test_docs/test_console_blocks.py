@@ -63,6 +63,7 @@ def shell(tmp_path):
         (binaries / name).chmod(0o755)
     work = tmp_path / "work"
     work.mkdir()
+    (work / "examples").symlink_to(ROOT / "examples")
     added = {"PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"}
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 

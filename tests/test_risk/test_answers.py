@@ -9,8 +9,7 @@ from scipy.special import softmax
 from poscod import POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.ratio import CorrectedSigmoid
-from poscod.risk import OTHER, GivenAnswers
-from poscod.risk._answers import AnswersWarning
+from poscod.risk import OTHER, AnswersWarning, GivenAnswers
 
 NAMES = np.array(["bill", "card", "loan", "rate"])
 TAKEN_FOR = np.array([1, 0, 1, 0])  # a wrong answer is always the same one
@@ -117,6 +116,7 @@ def test_model_of_answers_learns_g_from_the_embedding(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::poscod.exceptions.PoscodWarning")
 def test_guarantee_holds_where_errors_were_learned_from_rows_of_their_own():
     """Counted: TPR >= 0.9 with probability 0.9, over the draw of judged and labeled rows."""
     short = 0
