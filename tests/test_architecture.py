@@ -187,7 +187,7 @@ def test_folders_above_the_model_read_four_values(path):
 def test_names_for_users_are_few():
     """Names in `__all__` are a promise to users; the rest of a folder's __init__ is for the package."""
     names = {name for name, _ in public_names()}
-    assert len(names) <= 165, len(names)
+    assert len(names) <= 170, len(names)
 
 
 def test_no_drawer_for_everything():

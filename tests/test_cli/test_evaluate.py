@@ -117,6 +117,27 @@ def test_rows_of_the_fit_are_recognised(shell, model_file, tables):
     assert json.loads(shell("evaluate", model_file, *words).out)["warnings"] == []
 
 
+def test_rows_of_a_cross_fit_are_recognised(shell, tables, tmp_path):
+    """After cross-fitting the model keeps other scores of its rows than it gives them now: content tells."""
+    words = [
+        "--target",
+        "animal",
+        "--features",
+        "größe",
+        "--features",
+        "width",
+        "--ratio",
+        "paper",
+        "-o",
+        tmp_path / "m.poscod",
+    ]
+    assert shell("fit", f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *words).code == 0
+    for known, log, said in (("labeled", "log", ["--id"]), ("test", "unlabeled", ["--unlabeled"]), ("test", "log", [])):
+        words = ["--id", f"{tables}/{known}.csv", "--unlabeled", f"{tables}/{log}.csv", "--json"]
+        notes = json.loads(shell("evaluate", tmp_path / "m.poscod", *words).out)["warnings"]
+        assert [note.split(" are rows of the fit")[0] for note in notes] == [f"rows of {name}" for name in said]
+
+
 def test_equal_inputs_prove_nothing(shell, tmp_path):
     """Three different inputs: fresh rows equal those of the fit, and that is no reason for a note."""
     for seed, (name, known) in enumerate({"labeled": True, "unlabeled": False, "test": True}.items()):

@@ -16,12 +16,12 @@ from test_cli._world import NAMES, WORLD
 DAYS = 12
 
 
-def log_columns(pi_late=0.5, *, labels=False):
+def log_columns(pi_late=0.5, *, labels=False, seed=0):
     """A dozen days of traffic in no order; OOD comes on the seventh."""
     parts, labeled = [], []
     for day in range(DAYS):
         pi = 0.02 if day < 6 else pi_late
-        X, ood = WORLD.sample_mixture(150, pi, random_state=day)
+        X, ood = WORLD.sample_mixture(150, pi, random_state=seed + day)
         parts.append(X)
         truth = np.where(ood, "ufo", NAMES[WORLD.posterior(X).argmax(axis=1)])
         labeled.append(np.where(np.arange(150) % 3 == 0, truth, ""))
@@ -322,3 +322,35 @@ def test_one_row_of_a_session_counts(shell, model_file, reference_file, tmp_path
     assert {window["n"] for window in document["windows"]} == {150}
     assert json.loads(shell(*words).out)["totals"]["decisions"] == 3 * len(at)
     assert "'nobody'" in shell(*words, "--group", "nobody").err
+
+
+def test_what_the_ood_inputs_of_a_log_are(shell, model_file, reference_file, tmp_path):
+    """Groups of the rows of this log, as `poscod strangers` finds them, on the page, in Markdown and in the shell; decisions alone have none."""
+    log = tmp_path / "log.csv"
+    with TableWriter(log) as file:
+        file.write(log_columns(labels=True, seed=100))
+    words = ["--time", "at", "--reference", reference_file, "--groups"]
+    run = shell("monitor", model_file, log, *words, "-o", tmp_path / "page.html", "--json")
+    assert run.code == 0, run.err
+    section = json.loads(run.out)["strangers"]
+    listed = shell("strangers", model_file, log, "--groups", tmp_path / "g.csv", "--time", "at", "--json")
+    assert listed.code == 0, listed.err
+    groups = json.loads(listed.out)["groups"]
+    assert [group["rate"] for group in section["groups"]] == [group["rate"] for group in groups]
+    group = section["groups"][0]
+    assert group["period"] == "week"
+    assert [example["row"] for example in group["examples"]] == groups[0]["index"][:3]
+    assert set(group["examples"][0]["cells"]) == {"at", "größe", "width", "truth"}
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "inputs like these, " in page
+    assert "--groups</code> says what the OOD inputs" not in page
+    run = shell("monitor", model_file, log, *words, "-o", tmp_path / "page.md")
+    often = f"{group['rate']['estimate']:,.0f} a week: a new class?"
+    assert often in run.out
+    assert often in (tmp_path / "page.md").read_text(encoding="utf-8")
+    shell("predict", model_file, log, "--only-decisions", "-o", tmp_path / "decided.csv")
+    run = shell(
+        "monitor", model_file, tmp_path / "decided.csv", "--window", "100", "--reference", reference_file, "--groups"
+    )
+    assert run.code == 2
+    assert "größe" in run.err

@@ -44,7 +44,6 @@ def test_verdicts_are_counted_wherever_the_fit_speaks(words, shell, tables, tmp_
             "queue.csv must hold a class ('cat', 'dog'), ood, or nothing, got 'horse' at row 2.",
         ),
         (None, ("--verdict", "opinion"), "has no column 'opinion'"),
-        (None, ("--engine", "dask"), "--reviewed needs rows in memory"),
     ],
 )
 def test_one_sentence_for_bad_input(said, more, sentence, shell, tables, tmp_path):

@@ -75,7 +75,6 @@ def test_the_log_of_the_fit_needs_known_inputs(shell, model_file, tables, tmp_pa
     [
         ([], "give -o FILE for the list, --groups FILE for groups, or both."),
         (["-o", "same.csv", "--groups", "same.csv"], "--groups must be a file of its own."),
-        (["-o", "l.csv", "--engine", "dask"], "`poscod strangers` needs the rows in memory"),
         (["-o", "l.csv", "--level", "1.5"], "--level must be a number in (0, 1), got 1.5."),
         (["-o", "l.csv", "--time", "when"], "has no column 'when'"),
         (["-o", "l.csv", "--groups", "g.txt"], "the name of a table must end in"),

@@ -299,7 +299,7 @@ def test_one_sentence_for_bad_input(given, sentence):
 def test_other_columns_are_refused():
     frames = [pd.DataFrame(rows, columns=list("abcdef")) for rows in (X, LOG)]
     other = pd.DataFrame(LOG[:3], columns=list("abcdeg"))
-    with pytest.raises(InvalidInputError, match="X_reviewed must have the columns of X"):
+    with pytest.raises(InvalidInputError, match="X_reviewed lacks the column 'f'"):
         POSCOD(LogisticRegression(), **TEMPLATE).fit(
             frames[0], Y, X_unlabeled=frames[1], X_reviewed=other, y_reviewed=[0, 1, OOD]
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from poscod import POSCOD
+from poscod._json import plain
 from poscod.exceptions import InvalidInputError
 from poscod.report import render
-from poscod.report._strangers import strangers_section
+from poscod.report._strangers import strangers_section, strangers_words
 from poscod.review import stranger_groups, strangers
 from test_report._cases import WORLD
 
@@ -42,10 +44,35 @@ def test_the_page_and_the_text_show_them(summary):
 def test_fresh_rows_serve_where_the_model_keeps_none_that_can(case):
     model = POSCOD(tpr_min=0.9, calibration=0.5, random_state=0).fit(case.X, case.y, X_unlabeled=case.X_unlabeled)
     fresh = WORLD.sample_id(200, random_state=77)[0]
-    told = strangers_section(model, fresh, case.X_unlabeled, ["a", "b", "c"], {}, (3, 3), 0.95)
+    how = (model, case.X_unlabeled, ["a", "b", "c"], {}, (3, 3), 0.95)
+    told = strangers_section(*how, X_id=fresh)
     with pytest.raises(InvalidInputError, match="X_id"):
         strangers(model, case.X_unlabeled)
     assert told["list"]["rows"] == len(strangers(model, case.X_unlabeled, X_id=fresh))
+    for rows, words in ((None, "must not hold rows that the ratio was fitted on"), (case.X, "hold no rows of the fit")):
+        (sentence,) = strangers_words(strangers_section(*how, X_id=rows))
+        assert sentence.startswith("Nothing is said of groups: the ")
+        assert words in sentence
+
+
+def test_how_often_they_come(case, summary):
+    """With times a group has a rate, a first and a last one, on the page and in Markdown; without them it has none."""
+    n = len(case.X_unlabeled)
+    times = np.datetime64("2026-03-02", "s") + np.arange(n) * np.timedelta64(14 * 86400 // n, "s")
+    section = strangers_section(case.model, case.X_unlabeled, ["a", "b", "c"], {}, (3, 3), 0.95, times=times)
+    group = section["groups"][0]
+    weeks = (times[-1] - times[0]) / np.timedelta64(1, "W")
+    assert group["period"] == "week"
+    assert group["rate"].estimate == pytest.approx(group["size"].estimate / weeks)
+    shown = {**summary, "strangers": plain(section)}
+    often = f"{group['rate'].estimate:,.0f} a week"
+    page, text = render(shown, ".html"), render(shown, ".md")
+    assert f"inputs like these, {often}</h3>" in page
+    for form in (page, text):
+        assert f"that are alike, {often}: a new class?" in form
+        assert f"They came from {group['first']} to {group['last']}." in form
+        assert group["first"].startswith("2026-03-0")
+    assert "a week" not in render(summary, ".html")
 
 
 def test_none_is_said_where_none_are(summary):

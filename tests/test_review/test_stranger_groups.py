@@ -38,6 +38,26 @@ def test_two_kinds_are_two_groups_with_true_sizes(case, groups):
     assert signs == {True, False}
 
 
+def test_how_often_a_group_comes(case, crossed, groups):
+    """A rate over the time of the log, in the longest period that it fills; none where times are no dates, or too near."""
+    assert groups[0].period == "week"
+    assert groups[0].rate.estimate == pytest.approx(groups[0].size.estimate / (299 / 7))
+    assert groups[0].rate.low == pytest.approx(groups[0].size.low / (299 / 7))
+    assert f"{groups[0].rate.estimate:.1f} a week: set apart" in groups[0].sentence()
+    start = pd.Timestamp("2026-03-01T00:00:00Z")
+    for unit, period in (("min", "hour"), ("s", None)):
+        moments = [start + pd.Timedelta(i, unit) for i in range(300)]
+        for times in (moments, [moment.isoformat() for moment in moments]):
+            found = stranger_groups(crossed, case.own, times=times)[0]
+            assert found.period == period
+            assert (found.rate is None) == (period is None)
+    assert found.first is not None
+    for times in (np.arange(300), [f"row {i:03d}" for i in range(300)]):
+        found = stranger_groups(crossed, case.own, times=times)[0]
+        assert (found.rate, found.period) == (None, None)
+        assert found.first == times[min(found.index)]
+
+
 def test_typical_rows_come_first(case, groups):
     for group in groups:
         middle = case.own[group.index].mean(axis=0)

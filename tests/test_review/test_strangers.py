@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from scipy.stats import hypergeom
 from poscod import OOD, POSCOD
 from poscod.exceptions import InvalidInputError
 from poscod.mix import ClassMix
-from poscod.model import InputsDriftedWarning, NoUnlabeledDataWarning
+from poscod.model import InputsDriftedWarning, NoUnlabeledDataWarning, traffic_places
 from poscod.review import Strangers, discoveries, envelope, stranger_groups, strangers, thinned
 from poscod.selector import Drift
 
@@ -142,8 +143,28 @@ def test_the_traffic_of_the_fit_is_known_again(case, crossed, held, shared_out, 
         strangers(shared_out, half)
 
 
+def test_labeled_rows_of_the_fit_are_no_fresh_known_inputs(case, crossed, shared_out):
+    """Also a few of them among fresh ones, and whether or not the ratio was learned on them."""
+    for model in (crossed, shared_out):
+        for known, rows in ((case.X[:50], 50), (np.concatenate([case.fresh, case.X[-5:]]), 5)):
+            with pytest.raises(
+                InvalidInputError, match=f"X_id must hold no rows of the fit, got {rows} of {len(known)} "
+            ):
+                strangers(model, case.new, X_id=known)
+    strangers(crossed, case.new, X_id=np.concatenate([case.fresh, case.fresh]))
+
+
+def test_a_log_far_longer_than_what_is_kept_of_it_is_known_again():
+    """Of a log of many rows a model keeps few: that most of these come again tells, however small a part they are; a few of them do not."""
+    log = np.arange(1_000_000, dtype=np.uint64)
+    kept = SimpleNamespace(traffic_keys=log[::10_000])
+    assert np.flatnonzero(traffic_places(kept, log, None) >= 0).tolist() == list(range(0, 1_000_000, 10_000))
+    kept.traffic_keys = np.concatenate([log[::100_000], np.arange(90, dtype=np.uint64) + 10**7])
+    assert (traffic_places(kept, log, None) < 0).all()
+
+
 def test_no_traffic_known_by_its_log_g_where_rows_did_not_stay(case, shared_out):
-    """Models of a cluster keep no rows of their traffic: it is known again by log g."""
+    """Models of earlier versions keep no numbers of their traffic: it is known again by log g."""
     model = shared_out.at()
     model.calibration_ = replace(shared_out.calibration_, traffic_keys=None)
     with pytest.raises(InvalidInputError, match="300 or more of 300"):

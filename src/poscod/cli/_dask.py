@@ -13,21 +13,25 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from poscod._optional import require
 from poscod._validation import check_choice, check_count
-from poscod.backends.dask import Chunks, Passes, counted, fit, read_chunks, write_parquet
+from poscod.backends.dask import Chunks, DaskLog, Passes, counted, fit, read_chunks, write_parquet
 from poscod.cli._arrow import open_parquet, sentences
 from poscod.cli._columns import Block, Column, Table, arrow, arrow_kind
 from poscod.cli._console import Console
-from poscod.cli._fresh import read_fresh
-from poscod.cli._inputs import measured, rows_of
+from poscod.cli._fresh import Judged, read_fresh, reused_rows
+from poscod.cli._inputs import measured, read_rows, rows_of
 from poscod.cli._rules import compare_rules
-from poscod.cli._tables import FORMATS
+from poscod.cli._tables import FORMATS, open_table
 from poscod.exceptions import InvalidInputError
-from poscod.model import POSCOD, Sample, Schema, explained
+from poscod.model import POSCOD, Schema, explained
 
 ENGINES: dict[str, str] = {"memory": "this process", "dask": "a Dask cluster"}
 """Where a command computes."""
@@ -71,8 +75,6 @@ def on_dask(args: argparse.Namespace) -> bool:
             raise InvalidInputError(
                 "--jobs sizes a local cluster and --scheduler names a running one: give one of the two."
             )
-    if getattr(args, "output", None) == "-":
-        raise InvalidInputError("--engine dask writes a folder of Parquet files: give its name instead of -.")
     return True
 
 
@@ -148,6 +150,14 @@ class FrameTable(Table):
         pandas = require("pandas", extra="dask", feature="--engine dask")
         return _block(pandas.concat(parts), names, str(self.path))
 
+    def take(self, columns: Iterable[str], rows: NDArray[np.int64]) -> Block:
+        """Bring some rows here."""
+        names = list(dict.fromkeys(self.need(columns)))
+        order = np.argsort(rows, kind="stable")
+        found = counted(self.frame[names].to_delayed(), None, str(self.path), self.passes).pick(rows[order])
+        frame = found.bring(self.passes, "rows").iloc[np.argsort(order)] if len(rows) else self.frame[names]._meta
+        return _block(frame, names, str(self.path))
+
     def rows(self, schema: Schema) -> Chunks:
         """Return the input of a model in chunks: matrices, or `Activations` with an outside classifier."""
         schema.check(self.columns, self.path)
@@ -157,6 +167,26 @@ class FrameTable(Table):
         like = self.passes.collect(first, "columns")[0]
         starts = found.starts.tolist()
         return found.map(_read_part, measured(schema, like), str(self.path), each=(starts,), like=like)
+
+
+class Logs(NamedTuple):
+    """How logs are opened, and how their rows are read for `poscod.review`."""
+
+    open: Callable[[str], Table]
+    read: Callable[[Schema, Any], Any]
+
+
+@contextmanager
+def logs_for(args: argparse.Namespace, console: Console) -> Iterator[Logs]:
+    """Say how a command reads logs: into memory, or in chunks on the cluster that its options ask for."""
+    if not on_dask(args):
+        yield Logs(partial(open_table, whole=True), read_rows)
+        return
+    with open_cluster(args, console) as passes:
+        yield Logs(
+            lambda path: FrameTable(path, passes),
+            lambda schema, table: DaskLog(table.rows(schema), passes.progress),
+        )
 
 
 def _column(name: str, dtype: Any) -> Column:
@@ -179,13 +209,19 @@ def _read_part(frame: Any, start: int, schema: Schema, source: str) -> Any:
 
 
 def fit_on_dask(
-    args: argparse.Namespace, model: Any, schema: Schema, tables: tuple[FrameTable, FrameTable], y: Any, passes: Passes
+    args: argparse.Namespace,
+    model: Any,
+    schema: Schema,
+    tables: tuple[FrameTable, FrameTable],
+    y: Any,
+    passes: Passes,
+    reader: Callable[[Schema], dict[str, Any]],
 ) -> tuple[POSCOD, int]:
-    """Fit a model on Dask tables; return it, with its columns, and the number of unlabeled rows."""
+    """Fit a model on Dask tables, and on reviewed rows that a reader brings; return it, with its columns, and the number of unlabeled rows."""
     X = tables[0].rows(schema)
     schema = measured(schema, X.like)
     traffic = tables[1].rows(schema)
-    fitted = fit(model, X, y, traffic, sample_rows=args.sample_rows, progress=passes.progress)
+    fitted = fit(model, X, y, traffic, **reader(schema), sample_rows=args.sample_rows, progress=passes.progress)
     return fitted.with_schema(schema), len(traffic)
 
 
@@ -214,13 +250,13 @@ def _decide_part(frame: Any, shared: tuple[Any, ...]) -> Any:
     return pandas.concat([frame[kept], named], axis=1)
 
 
-def evaluate_on_dask(
-    args: argparse.Namespace, model: POSCOD, passes: Passes
-) -> tuple[POSCOD, Sample, list[dict[str, Any]]]:
+def evaluate_on_dask(args: argparse.Namespace, model: POSCOD, passes: Passes) -> Judged:
     """Measure a model and its rivals on Dask tables: rates from counts of all rows, areas from a uniform sample of them."""
     fresh = read_fresh(
         args, model, opener=lambda path: FrameTable(path, passes), reader=lambda schema, table: table.rows(schema)
     )
     rows, y = fresh.rows, fresh.y
     sample = read_chunks(model, rows, y, passes, pi=args.pi, level=args.level, class_mix=args.class_mix)
-    return model, sample, compare_rules(sample, measure=lambda rule, _: sample.measured[rule.name])
+    rules = compare_rules(sample, measure=lambda rule, _: sample.measured[rule.name])
+    logs = {name: DaskLog(chunks, passes.progress).seen_by(model) for name, chunks in rows.items() if name != "ood"}
+    return Judged(model, sample, rules, reused_rows(model, {name: log.keys() for name, log in logs.items()}))

@@ -17,20 +17,18 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from poscod._files import replacing
 from poscod._json import plain
 from poscod.cli._console import Console, add_output_options, json_text, percent, ranged
-from poscod.cli._dask import add_engine_options, evaluate_on_dask, on_dask, open_cluster
-from poscod.cli._fresh import add_fresh_options, given_tables, read_fresh
-from poscod.cli._inputs import read_rows, schema_for
+from poscod.cli._dask import add_engine_options, evaluate_on_dask, logs_for, on_dask, open_cluster
+from poscod.cli._fresh import Judged, add_fresh_options, given_tables, read_fresh, reused_rows
+from poscod.cli._inputs import schema_for
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._reviewed import add_reviewed_options, read_reviewed
 from poscod.cli._rules import compare_rules, rules_table
-from poscod.cli._tables import check_output, open_table
+from poscod.cli._tables import check_output
 from poscod.exceptions import InvalidInputError
-from poscod.model import POSCOD, Sample, measure_promise, read_sample
+from poscod.model import Sample, keys_of, measure_promise, read_sample
 from poscod.ratio import finding_words
 from poscod.report import (
     assessed_words,
@@ -69,8 +67,6 @@ def run(args: argparse.Namespace) -> None:
     dask = on_dask(args)
     review: dict[str, Any] | None = None
     if args.reviewed:
-        if dask:
-            raise InvalidInputError("--reviewed needs the rows of --unlabeled in memory: leave out --engine dask.")
         review = _assess(args, console)
         if not args.id:
             _say(
@@ -82,11 +78,11 @@ def run(args: argparse.Namespace) -> None:
             return
     if dask:
         with open_cluster(args, console) as cluster:
-            model, sample, rules = evaluate_on_dask(args, load_model(args), cluster)
+            judged = evaluate_on_dask(args, load_model(args), cluster)
     else:
-        model, sample, rules = _in_memory(args, console)
-    findings = [] if sample.diagnosis is None else finding_words(sample.diagnosis)
-    document = _document(sample, rules, findings, mix_section(model, sample), args)
+        judged = _in_memory(args, console)
+    sample, rules = judged.sample, judged.rules
+    document = _document(judged, mix_section(judged.model, sample), args)
     story = _story(document, rules, sample)
     if review is not None:
         document["review"] = review
@@ -106,12 +102,14 @@ def _assess(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Return what verdicts say of the rule on the traffic."""
     if not args.unlabeled:
         raise InvalidInputError("--reviewed is a queue of rows of a log: give that log as --unlabeled, too.")
-    model, log = load_model(args), open_table(args.unlabeled, whole=True)
-    schema = schema_for(model, log)
-    X = read_rows(schema, log)
-    queue, verdicts = read_reviewed(args.reviewed, model, schema, log)
-    with console.working("measuring"):
-        found = assess(model, X, queue, verdicts, level=args.level, missing=args.missing)
+    model = load_model(args)
+    with logs_for(args, console) as logs:
+        log = logs.open(args.unlabeled)
+        schema = schema_for(model, log)
+        X = logs.read(schema, log)
+        queue, verdicts = read_reviewed(args.reviewed, model, schema, log)
+        with console.working("measuring"):
+            found = assess(model, X, queue, verdicts, level=args.level, missing=args.missing)
     return {"rule": model.rule_.to_dict(), **found.to_dict(), "fitted_with": model.rule_.verdicts}
 
 
@@ -122,42 +120,20 @@ def _reviewed_story(review: dict[str, Any]) -> list[str]:
     return [f"Rule: {review['rule']['sentence']}", assessed_words(review), "", *lines]
 
 
-def _in_memory(args: argparse.Namespace, console: Console) -> tuple[POSCOD, Sample, list[dict[str, Any]]]:
-    """Measure rows in memory: the model, what it sees of them, its rule and rivals."""
+def _in_memory(args: argparse.Namespace, console: Console) -> Judged:
+    """Measure rows in memory."""
     model = load_model(args)
     fresh = read_fresh(args, model)
     known, traffic = fresh.rows["id"], fresh.rows.get("unlabeled")
     with console.working("measuring"):
         options = {"pi": args.pi, "level": args.level, "class_mix": args.class_mix}
         sample = read_sample(model, known, fresh.y, fresh.rows.get("ood"), traffic, **options)
-        return model, sample, compare_rules(sample)
+        reused = reused_rows(model, {name: keys_of(model.scorer_.prepared(rows)) for name, rows in fresh.rows.items()})
+        return Judged(model, sample, compare_rules(sample), reused)
 
 
-def _reused(sample: Sample) -> list[str]:
-    """Say where rows that were given as fresh are those that the model file keeps of its fit, as r and log g show.
-
-    Notes
-    -----
-    Only where most rows of the fit differ from each other in r and g: equal inputs prove nothing. More than half of them must be found again.
-    Rows of cross-fitting are kept as other ratios saw them.
-    """
-    loss = sample.rule.problem.loss
-    kept = {"id": sample.calibration.known(loss), "unlabeled": sample.calibration.traffic(loss)}
-    notes = []
-    for name, rows in kept.items():
-        old, new = _pairs(rows), _pairs(sample.groups[name]) if name in sample.groups else set()
-        if len(old) >= max(20, len(rows.risk) / 2) and len(old & new) > len(old) / 2:
-            notes.append(f"rows of --{name} are rows of the fit: the numbers are too good. Give fresh rows.")
-    return notes
-
-
-def _pairs(rows: Any) -> set[tuple[float, float]]:
-    return set(zip(np.round(rows.risk, 7).tolist(), np.round(rows.log_ratio, 6).tolist(), strict=True))
-
-
-def _document(
-    sample: Sample, rules: list[dict[str, Any]], findings: list[str], mix: dict[str, Any], args: argparse.Namespace
-) -> dict[str, Any]:
+def _document(judged: Judged, mix: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    sample = judged.sample
     document: dict[str, Any] = {
         "command": "evaluate",
         "model": str(args.model),
@@ -167,10 +143,11 @@ def _document(
         "level": sample.level,
         "class_mix": mix,
         "promise": promise_section(sample.rule, measure_promise(sample)),
-        "rules": rules,
-        "warnings": _reused(sample),
+        "rules": judged.rules,
+        "warnings": judged.reused,
     }
     if sample.prior is not None:
+        findings = [] if sample.diagnosis is None else finding_words(sample.diagnosis)
         document |= {"ood_prior": sample.prior, "findings": findings}
     plain_document: dict[str, Any] = plain(document)
     return plain_document

@@ -215,8 +215,6 @@ def _fit_dask(args: argparse.Namespace, classifier: Any, ratio: Any, cluster: An
     """Fit a model on a cluster."""
     if args.group:
         raise InvalidInputError("--group needs rows in memory: leave it out, or leave out --engine dask.")
-    if args.reviewed:
-        raise InvalidInputError("--reviewed needs rows in memory: leave it out, or leave out --engine dask.")
     if args.answer or args.risk_column or args.confidence_column:
         raise InvalidInputError(
             "--answer and scores of answers need rows in memory: leave out --engine dask, or give --probabilities."
@@ -227,7 +225,7 @@ def _fit_dask(args: argparse.Namespace, classifier: Any, ratio: Any, cluster: An
     y = labels_of(schema, tables[0], schema.target)
     model = _model(args, classifier, ratio, y, schema)
     with naming_classes(schema), _as_notes([]) as notes:
-        model, n_traffic = fit_on_dask(args, model, schema, tables, y, cluster)
+        model, n_traffic = fit_on_dask(args, model, schema, tables, y, cluster, lambda known: _reviewed(args, known, y))
     return Fitted(model, (tables[0].columns, tables[1].columns), (len(y), n_traffic), notes)
 
 

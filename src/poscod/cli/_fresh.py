@@ -7,7 +7,7 @@ Convention: columns are found as `poscod fit` has chosen them; rows are read who
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from poscod.cli._inputs import labels_of, read_rows, schema_for
 from poscod.cli._tables import open_table
 from poscod.exceptions import InvalidInputError
 from poscod.labels import is_text
-from poscod.model import Schema
+from poscod.model import POSCOD, Sample, Schema, rows_before
 
 
 class Fresh(NamedTuple):
@@ -79,3 +79,29 @@ def read_fresh(
     return Fresh(
         tables, rows, labels_of(schema, tables["id"], target, named=is_text(model.scorer_.classes)), schema, target
     )
+
+
+def shown_columns(table: Table, schema: Schema, limit: int, without: str | None = None) -> dict[str, Any]:
+    """Return the columns that example rows show: the id, what the model does not read, then what it reads."""
+    order = sorted(table.columns, key=lambda column: (column != schema.id, column in schema.names))
+    chosen = [name for name in order if table.columns[name].kind != "matrix" and name != without][: max(limit, 0)]
+    return dict(table.read(chosen)) if chosen else {}
+
+
+class Judged(NamedTuple):
+    """A model, what it sees of fresh rows, its rule and rivals, and which rows are not fresh."""
+
+    model: POSCOD
+    sample: Sample
+    rules: list[dict[str, Any]]
+    reused: list[str]
+
+
+def reused_rows(model: POSCOD, keys: Mapping[str, Any]) -> list[str]:
+    """Say where rows that were given as fresh are rows of the fit, by numbers of their content."""
+    kept = {"id": model.calibration_.labeled_keys, "unlabeled": model.calibration_.traffic_keys}
+    return [
+        f"rows of --{name} are rows of the fit: the numbers are too good. Give fresh rows."
+        for name, before in kept.items()
+        if name in keys and rows_before(before, keys[name])
+    ]

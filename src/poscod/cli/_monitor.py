@@ -28,6 +28,7 @@ from poscod._validation import check_choice
 from poscod.cli._columns import Block, Table
 from poscod.cli._console import Console, add_alias, add_output_options, percent
 from poscod.cli._inputs import read_rows, rows_of, schema_for
+from poscod.cli._log_groups import strangers_of
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._names import NAMES
 from poscod.cli._reviewed import class_codes, said_of
@@ -37,13 +38,14 @@ from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.model import Schema
 from poscod.monitor import SEVERITIES, Monitor, Reference, read_moments
-from poscod.report import FORMATS, write
+from poscod.report import FORMATS, strangers_words, write
 from poscod.verdict import NOT_REVIEWED, OOD, STRANGER
 
 EXAMPLES = (
     "poscod monitor model.poscod log.parquet --time at -o report.html",
     "poscod monitor model.poscod decisions.csv --time at --window 1h --ood-limit 0.05",
     "poscod monitor model.poscod today.csv --time at --state state.json --fail-on error",
+    "poscod monitor model.poscod log.csv --time at --groups -o report.html",
 )
 
 BLOCK = 16384
@@ -80,6 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group",
         metavar="COLUMN",
         help="what rows belong to that are alike, such as a session: one row of each counts in a window",
+    )
+    parser.add_argument(
+        "--groups",
+        action="store_true",
+        help="also say what the OOD inputs of this log are: groups of similar rows, how many come in a week, and typical ones; needs the rows themselves, in memory",
     )
     known = parser.add_argument_group("what is known of OOD inputs (one of them)").add_mutually_exclusive_group()
     known.add_argument("--ood", metavar="FILE", help="table of clean OOD rows that nothing was fitted on")
@@ -128,7 +135,7 @@ def _count(args: argparse.Namespace, console: Console) -> None:
         for block, decisions in _decided(args, table, schema, model):
             at = block[args.time] if args.time else None
             if at is not None and monitor.width.clock:
-                at = read_moments(at, monitor.width, block.start + 1)
+                at = read_moments(at, monitor.width, block.start)
             groups = block[args.group] if args.group else None
             monitor.update(decisions, at, groups)
             if args.label:
@@ -140,6 +147,8 @@ def _count(args: argparse.Namespace, console: Console) -> None:
     if schema.classes:  # the reference knows codes
         for share in summary["reference"]["mix"]["classes"]:
             share["class"] = schema.classes[share["class"]]
+    if args.groups:
+        summary["strangers"] = strangers_of(model, table, schema, args.time, monitor.level)
     if args.output:
         write(summary, args.output, title=f"What the monitor saw: {Path(args.log).name}")
     if args.save_reference:
@@ -275,6 +284,7 @@ def _lines(summary: dict[str, Any]) -> Iterator[str]:
         rows.append([str(w["start"]), f"{w['n']:,}", accepted, *cells])
     yield from text_table(rows)
     yield from _mix_lines(summary)
+    yield from strangers_words(summary.get("strangers"))
     if summary["totals"]["no_alarm"]:
         yield summary["totals"]["no_alarm"]
     for finding in summary["findings"]:

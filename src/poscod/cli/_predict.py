@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> None:
     check_output(args.output, [args.model, args.table])
     model = load_model(args)
     if on_dask(args):
+        if args.output == "-":
+            raise InvalidInputError("--engine dask writes a folder of Parquet files: give its name instead of -.")
         with open_cluster(args, console) as cluster:
             frame = FrameTable(args.table, cluster)
             schema, kept = _choose(args, model, frame)

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options
-from poscod.cli._fresh import Fresh, add_fresh_options, given_tables, read_fresh
+from poscod.cli._fresh import add_fresh_options, given_tables, read_fresh, shown_columns
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._reviewed import add_reviewed_options, read_reviewed
 from poscod.cli._tables import check_output
+from poscod.cli._times import TIME_WORDS, times_of
 from poscod.exceptions import InvalidInputError
 from poscod.report import FORMATS, headline, summarise, write
 from poscod.review import queue
@@ -51,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--no-groups", action="store_true", help="do not look for groups among the likely OOD rows of --unlabeled"
+    )
+    parser.add_argument(
+        "--time",
+        metavar="COLUMN",
+        help=f"time of each row of --unlabeled ({TIME_WORDS}): says when such groups came, and, where it is a date, how many come in a week",
     )
     group = parser.add_argument_group("rows for people to look at")
     group.add_argument(
@@ -91,12 +95,17 @@ def run(args: argparse.Namespace) -> None:
             created=args.date,
             names={"model": Path(args.model).name, **{name: table.path.name for name, table in fresh.tables.items()}},
             class_names=[str(name) for name in fresh.schema.classes] or None,
-            columns={name: _shown(table, name, fresh, args.columns) for name, table in fresh.tables.items()},
+            columns={
+                # The label is shown as the truth anyway.
+                name: shown_columns(table, fresh.schema, args.columns, without=fresh.target if name == "id" else None)
+                for name, table in fresh.tables.items()
+            },
             n_examples=args.examples,
             max_columns=args.columns,
             explorer=not args.no_explorer_data,
             max_points=args.max_points,
             groups=not args.no_groups,
+            times=None if args.time is None else times_of(fresh.tables["unlabeled"], args.time),
             review=chosen,
             verdicts=said,
             missing=args.missing,
@@ -117,14 +126,7 @@ def _check_review(args: argparse.Namespace) -> None:
         raise InvalidInputError(
             "--review draws a queue and --reviewed takes one that people have looked at: give one of the two."
         )
+    if args.time is not None and not args.unlabeled:
+        raise InvalidInputError("--time is a column of --unlabeled: give that table, too.")
     if (args.review is not None or args.reviewed) and not args.unlabeled:
         raise InvalidInputError("--review and --reviewed are about rows of --unlabeled: give that table, too.")
-
-
-def _shown(table: Table, name: str, fresh: Fresh, limit: int) -> dict[str, Any]:
-    """Return the columns that example rows show: the id, what the model does not read, then what it reads."""
-    schema = fresh.schema
-    label = fresh.target if name == "id" else None  # shown as the truth anyway
-    order = sorted(table.columns, key=lambda column: (column != schema.id, column in schema.names))
-    chosen = [c for c in order if table.columns[c].kind != "matrix" and c != label][: max(limit, 0)]
-    return dict(table.read(chosen)) if chosen else {}

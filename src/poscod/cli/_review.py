@@ -21,10 +21,11 @@ from pathlib import Path
 
 from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options
-from poscod.cli._inputs import read_rows, schema_for
+from poscod.cli._dask import add_engine_options, logs_for
+from poscod.cli._inputs import schema_for
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._reviewed import TASKS, check_names, queue_formats, write_queue, write_reviewed
-from poscod.cli._tables import FORMATS, check_output, open_table
+from poscod.cli._tables import FORMATS, check_output
 from poscod.exceptions import InvalidInputError
 from poscod.review import queue
 from poscod.serve import DEFAULT_LOG, read_verdicts
@@ -33,6 +34,7 @@ EXAMPLES = (
     "poscod review model.poscod log.csv -n 100 -o queue.csv",
     "poscod review model.poscod log.parquet -n 200 --row-id ticket -o tasks.json",
     "poscod review model.poscod log.parquet --row-id ticket --from-log sqlite:///decisions.db -o reviewed.parquet",
+    "poscod review model.poscod logs/ -n 200 --engine dask -o queue.csv",
     "poscod evaluate model.poscod --reviewed queue.csv --unlabeled log.csv",
 )
 
@@ -71,32 +73,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="draw nothing: write the rows that have a verdict in the database of `poscod serve --log` (URL: as there; without one POSCOD_LOG, or "
         f"{DEFAULT_LOG})",
     )
-    parser.add_argument("--engine", default="memory", help=argparse.SUPPRESS)
+    add_engine_options(parser)
     add_output_options(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Choose rows for people to look at."""
     console = Console.of(args)
-    if args.engine != "memory":
-        raise InvalidInputError(
-            "`poscod review` needs the rows in memory: leave out --engine, and give it a part of the log that fits, drawn at random."
-        )
     suffix = Path(args.output).suffix.lower()
     if args.output != "-" and suffix != TASKS and (suffix not in FORMATS or suffix in (".npy", ".npz")):
         raise InvalidInputError(f"--output must end in {queue_formats()}, got '{args.output}'.")
     check_output(args.output, [args.model, args.table])
     model = load_model(args)
-    table = open_table(args.table, whole=True)
-    check_names(table, args.row_id)
-    schema = schema_for(model, table)
-    if args.from_log:
-        _from_log(args, console, table, args.row_id or schema.id)
-        return
-    rows = read_rows(schema, table)
-    with console.working("choosing"):
-        chosen = queue(model, rows, args.number, aim=args.aim, audit=args.audit, random_state=args.seed)
-    lost = write_queue(args.output, chosen, table, schema, args.row_id or schema.id, Path(args.model).name)
+    with logs_for(args, console) as logs:
+        table = logs.open(args.table)
+        check_names(table, args.row_id)
+        schema = schema_for(model, table)
+        if args.from_log:
+            _from_log(args, console, table, args.row_id or schema.id)
+            return
+        rows = logs.read(schema, table)
+        with console.working("choosing"):
+            chosen = queue(model, rows, args.number, aim=args.aim, audit=args.audit, random_state=args.seed)
+        lost = write_queue(args.output, chosen, table, schema, args.row_id or schema.id, Path(args.model).name)
     strata = Counter(chosen.stratum.tolist())
     notes = [f"column '{name}' holds lists, which CSV cannot: it was left out." for name in lost]
     console.answer(
@@ -119,7 +118,10 @@ def run(args: argparse.Namespace) -> None:
         *(f"Note: {note}" for note in notes),
         f"Written: {args.output}",
         *(
-            [f"Then: poscod evaluate {args.model} --reviewed {args.output} --unlabeled {args.table}"]
+            [
+                f"Then: poscod evaluate {args.model} --reviewed {args.output} --unlabeled {args.table}"
+                + " --engine dask" * (args.engine == "dask")
+            ]
             if args.output != "-"
             else []
         ),

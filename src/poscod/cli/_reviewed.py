@@ -81,7 +81,7 @@ def write_queue(
     as_json, flat = Path(path).suffix.lower() == TASKS, path == "-" or Path(path).suffix.lower() == ".csv"
     lost = [name for name in names if flat and table.columns[name].kind == "matrix"]
     kept = [name for name in names if name not in lost]
-    block = table.read(kept).table.take(arrow().array(chosen.index))
+    block = table.take(kept, chosen.index).table
     answer = schema.labels(chosen.answer)
     answer = answer.astype(str) if answer.dtype == object else answer
     words = [decision_words(str(label), reason) for label, reason in zip(answer.tolist(), chosen.reason, strict=True)]
@@ -129,7 +129,7 @@ def write_reviewed(path: str, said: Mapping[str, str], table: Table, row_id: str
     flat = path == "-" or Path(path).suffix.lower() == ".csv"
     lost = [name for name, column in table.columns.items() if flat and column.kind == "matrix"]
     kept = [row_id, *(name for name in table.columns if name not in (row_id, *lost))]
-    block = table.read(kept).table.take(arrow().array(places))
+    block = table.take(kept, np.array(places)).table
     found = [str(names[i]) for i in places]
     with TableWriter(path) as writer:
         writer.write({VERDICT: np.array([said[name] for name in found]), **{name: block[name] for name in kept}})
@@ -293,8 +293,9 @@ def _check_same_log(queue: Queue, path: str, rows: Any, schema: Schema, log: Tab
         if name in rows
     ]
     shared = [name for name in shared if name in log.columns and log.columns[name].kind != "matrix"]
+    there_all = log.take(shared, queue.index) if shared else {}
     for name in shared:
-        own, there = rows[name], log.read([name])[name][queue.index]
+        own, there = rows[name], there_all[name]
         if own.dtype.kind in "fiub" and there.dtype.kind in "fiub":
             # Programs for spreadsheets keep fifteen digits at best.
             same = np.isclose(own.astype(np.float64), there.astype(np.float64), rtol=1e-6, equal_nan=True)

@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from poscod._validation import listed
 from poscod.cli._columns import Table
 from poscod.cli._console import Console, add_output_options, percent
-from poscod.cli._inputs import read_rows, schema_for
+from poscod.cli._dask import add_engine_options, logs_for
+from poscod.cli._inputs import schema_for
 from poscod.cli._models import add_model_options, load_model
 from poscod.cli._names import NAMES
-from poscod.cli._tables import TableWriter, check_output, format_of, open_table
+from poscod.cli._tables import TableWriter, check_output, format_of
+from poscod.cli._times import TIME_WORDS, times_of
 from poscod.exceptions import InvalidInputError, PoscodWarning
 from poscod.model import Schema
 from poscod.review import StrangerGroup, Strangers, stranger_groups, strangers
@@ -33,6 +35,7 @@ from poscod.review import StrangerGroup, Strangers, stranger_groups, strangers
 EXAMPLES = (
     "poscod strangers model.poscod log.csv --level 0.1 -o list.csv",
     "poscod strangers model.poscod log.parquet --id known.parquet --groups groups.csv --time received",
+    "poscod strangers model.poscod logs/ --engine dask -o list.parquet",
 )
 
 _WORDS = {**NAMES, "X": "the log", "X_id": "--id", "model": "the model", "times": "--time"}
@@ -51,22 +54,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TABLE",
         help="rows that are known inputs, as they come in the log and not among those of `poscod fit`: the list rests on them instead of on rows of the fit",
     )
-    parser.add_argument("--time", metavar="COLUMN", help="time of each row: says when groups came first and last")
+    parser.add_argument(
+        "--time",
+        metavar="COLUMN",
+        help=f"time of each row ({TIME_WORDS}): says when groups came first and last, and, where it is a date, how many come in a week",
+    )
     parser.add_argument(
         "--only-list", action="store_true", help="do not copy the columns of the log (the id column is kept)"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed where rows are dealt out by chance")
-    parser.add_argument("--engine", default="memory", help=argparse.SUPPRESS)
+    add_engine_options(parser)
     add_output_options(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """List OOD inputs."""
     console = Console.of(args)
-    if args.engine != "memory":
-        raise InvalidInputError(
-            "`poscod strangers` needs the rows in memory: leave out --engine, and give it a part of the log that fits."
-        )
     if not (args.output or args.groups):
         raise InvalidInputError("give -o FILE for the list, --groups FILE for groups, or both.")
     if args.groups == "-" or (
@@ -79,29 +82,30 @@ def run(args: argparse.Namespace) -> None:
         if path and path != "-":
             format_of(Path(path))
     model = load_model(args)
-    table = open_table(args.table, whole=True)
-    schema = schema_for(model, table)
-    X = read_rows(schema, table)
-    X_id = read_rows(schema, open_table(args.id, whole=True)) if args.id else None
-    kept, lost = _kept(args, table, schema.id)
-    times = None if args.time is None else _times(table, args.time)
-    try:
-        with console.working("looking for strangers"), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", PoscodWarning)
-            found = strangers(model, X, args.level, X_id=X_id, random_state=args.seed)
-            how: dict[str, Any] = {"times": times, "X_id": X_id, "random_state": args.seed}
-            groups = stranger_groups(model, X, **how) if args.groups else None
-    except InvalidInputError as error:
-        raise InvalidInputError(error.told(_WORDS)) from error
+    with logs_for(args, console) as logs:
+        table = logs.open(args.table)
+        schema = schema_for(model, table)
+        X = logs.read(schema, table)
+        X_id = logs.read(schema, logs.open(args.id)) if args.id else None
+        kept, lost = _kept(args, table, schema.id)
+        times = None if args.time is None else times_of(table, args.time)
+        try:
+            with console.working("looking for strangers"), warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", PoscodWarning)
+                found = strangers(model, X, args.level, X_id=X_id, random_state=args.seed)
+                how: dict[str, Any] = {"times": times, "X_id": X_id, "random_state": args.seed}
+                groups = stranger_groups(model, X, **how) if args.groups else None
+        except InvalidInputError as error:
+            raise InvalidInputError(error.told(_WORDS)) from error
+        if args.output:
+            _write(args.output, table, kept, found.index, {"index": found.index, **_evidence(found)})
+        if groups is not None:
+            index = np.concatenate([np.zeros(0, dtype=np.int64), *(group.index for group in groups)])
+            code = np.repeat(np.arange(1, len(groups) + 1), [len(group) for group in groups])
+            empty = np.full(len(index), "", dtype=str)
+            _write(args.groups, table, kept, index, {"group": code, "index": index, "verdict": empty})
     notes = dict.fromkeys(w.message.told(_WORDS) for w in caught if isinstance(w.message, PoscodWarning))
     notes |= dict.fromkeys(f"column '{name}' holds lists, which CSV cannot: it was left out." for name in lost)
-    if args.output:
-        _write(args.output, table, kept, found.index, {"index": found.index, **_evidence(found)})
-    if groups is not None:
-        index = np.concatenate([np.zeros(0, dtype=np.int64), *(group.index for group in groups)])
-        code = np.repeat(np.arange(1, len(groups) + 1), [len(group) for group in groups])
-        empty = np.full(len(index), "", dtype=str)
-        _write(args.groups, table, kept, index, {"group": code, "index": index, "verdict": empty})
     document = {
         "command": "strangers",
         "model": str(args.model),
@@ -175,22 +179,12 @@ def _kept(args: argparse.Namespace, table: Table, name: str) -> tuple[list[str],
     return [column for column in kept if column not in lost], lost
 
 
-def _times(table: Table, name: str) -> NDArray[Any]:
-    """Return the time of each row; gaps are refused."""
-    values = table.read([name])[name]
-    gaps = np.array([value is None or value != value for value in values.tolist()], dtype=bool)
-    if values.ndim != 1 or gaps.any():
-        where = f"a gap at row {int(np.argmax(gaps)) + 1}" if gaps.any() else "lists"
-        raise InvalidInputError(f"column '{name}' of {table.path} must hold a time in every row, got {where}.")
-    return values
-
-
 def _evidence(found: Strangers) -> dict[str, NDArray[Any]]:
     return {"log_ratio": found.log_ratio, "p_value": found.p_value, "known_at_most": found.bounds()}
 
 
 def _write(path: str, table: Table, kept: list[str], index: NDArray[np.int64], added: dict[str, NDArray[Any]]) -> None:
     """Write rows of a log with columns that are added before its own."""
-    rows = table.read(kept).table.take(index) if kept else None
+    rows = table.take(kept, index).table if kept else None
     with TableWriter(path) as file:
         file.write({**added, **{name: rows.column(name) for name in kept}} if rows is not None else added)

@@ -5,6 +5,7 @@
 `_rivals` measure rules on fresh rows, `_file` and `_codec` write and read models. Names below that are not in ``__all__`` are for the package itself.
 """
 
+from poscod.model._again import rows_before, traffic_places
 from poscod.model._choices import Choice, choices_of
 from poscod.model._codec import ModelFileError, read_npy
 from poscod.model._drift import ON_DRIFT, InputsDriftedError, InputsDriftedWarning, drift_document, named
@@ -30,7 +31,7 @@ from poscod.model._evaluate import (
 )
 from poscod.model._explain import explained
 from poscod.model._file import UntrustedTypesError, load, save
-from poscod.model._fit import NoUnlabeledDataWarning, fit_on
+from poscod.model._fit import NoUnlabeledDataWarning, check_traffic, fit_on
 from poscod.model._groups import NearCopiesWarning
 from poscod.model._mix import MIX_ROWS, ClassMixWarning, Seen, fresh_mix
 from poscod.model._mix_words import fresh_document, mix_document
@@ -45,11 +46,12 @@ from poscod.model._parts import (
     ratio_weights,
     temperature_of,
 )
+from poscod.model._plan import Keys
 from poscod.model._poscod import POSCOD
 from poscod.model._prepare import LeftOutWarning, Preparation
 from poscod.model._range import STEEP, Extent, Guard, Range, extents, join, measured, ranges_of
 from poscod.model._rivals import RULES, Competitor, measure, own_rule, required_tpr, rule_at, rules_of
-from poscod.model._rows import LEAST_PROBABILITY, keys_of, n_rows, take
+from poscod.model._rows import LEAST_PROBABILITY, chunks, keys_of, n_rows, row_keys, take
 from poscod.model._schema import Schema, judged
 from poscod.model._scorer import NetworkHead, Scorer, features_of, log_ratio_of, names_of, view
 from poscod.model._tally import Tally, tally

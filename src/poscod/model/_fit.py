@@ -103,7 +103,7 @@ def fit_on(
                 "pass X_unlabeled or mark rows of y with -1."
             )
         )
-    looked = read_reviewed(reviewed, engine.like, rows, classes, engine.traffic) if engine.folds else None
+    looked = read_reviewed(reviewed, engine, rows, classes, n_unlabeled)
     mix, on_drift = check_mix(model.class_mix), model.on_drift
     check_choice(on_drift, "on_drift", ON_DRIFT)
     rows, traffic_group = in_groups(engine, rows, marked, groups, n_unlabeled)
@@ -112,13 +112,15 @@ def fit_on(
     ratio = ratio_to_fit(model) if n_unlabeled else None
     guaranteed = model.threshold == "guaranteed" or isinstance(problem, RiskBound)
 
+    again = engine.keys(rows.at[:: -(-len(rows.at) // TRAFFIC_ROWS)], take(engine.like, slice(0, 0)))[0]
+
     def fitted(ratio: Any) -> tuple[Scorer, Calibration]:
         parts = template, ratio, rows, unlabeled, classes, mix
         rng = check_random_state(model.random_state)
         fit: Any = _by_shares if isinstance(calibration, float) else _by_folds
         with few_threads(n_numbers(engine.like, engine.traffic)) if engine.folds else nullcontext():
             scorer, rows_ = fit(engine, *parts, calibration, guaranteed, rng, looked)
-        return replace(scorer, preparation=preparation, columns=columns), rows_
+        return replace(scorer, preparation=preparation, columns=columns), replace(rows_, labeled_keys=again)
 
     model.classes_ = classes
     model.schema_ = Schema.of(engine.like) if preparation is None else Schema.prepared(preparation)
@@ -251,7 +253,8 @@ def _by_shares(
         looked = view(classifier, reviewed.rows, with_features=uses_features, transforms=transforms)
         if uses_features:
             check_finite(looked)
-        temperature = reviewed.temperature(temperature, sample().known.logits, learn.codes, looked, mix)
+        some = sample()
+        temperature = reviewed.temperature(temperature, some.known.logits, some.rows.codes, looked, mix)
     if ratio is not None:
         fitted = engine.fit_ratio(ratio, learn._replace(weight=in_mix(mix, learn)), unlabeled)
     scorer = Scorer(classifier, fitted, temperature, classes, uses_features, transforms, bias_of(mix))
@@ -274,13 +277,17 @@ def _by_shares(
     withdraw(fitted, suspect)
     weight, settles = sets.weight, False
     if reviewed is not None and looked is not None and fitted is not None:
-        views, own = engine.compared(learn.at, seen.rows).views, engine.score(scorer, learn.at).log_ratio
-        other = None if unlabeled.weight is None else unlabeled.weight[seen.rows]
-        sides = Side(views[0], own, in_mix(mix, learn)), Side(views[1], seen.log_ratio, other)
-        learned = learn_from(reviewed.among(seen.rows), looked, *sides, fitted, drift)
+        views, (first, second) = engine.compared(learn.at, seen.rows)
+        some, at = learn.take(first), seen.rows[second]
+        own = engine.score(scorer, some.at).log_ratio
+        sides = (
+            Side(views[0], own, in_mix(mix, some)),
+            Side(views[1], seen.log_ratio[second], unlabeled.take(at).weight),
+        )
+        learned = learn_from(reviewed.among(at), looked, *sides, fitted, drift)
         fitted, drift, before = learned.ratio, learned.drift, kept.log_ratio
         scorer = replace(scorer, ratio=fitted)
-        kept, seen = engine.score(scorer, rows.at[plan.score]), engine.score_traffic(scorer, TRAFFIC_ROWS)
+        kept, seen = engine.score(scorer, sets.at), engine.score_traffic(scorer, TRAFFIC_ROWS)
         settles = learned.moved and not guaranteed
         weight = learned.weight(before, kept.log_ratio, sets.weight) if settles else sets.weight
     return scorer, Calibration(

@@ -27,9 +27,9 @@ from poscod.model._parts import (
     ratio_weights,
     temperature_of,
 )
-from poscod.model._plan import Indices
+from poscod.model._plan import Indices, Keys
 from poscod.model._range import Range, extents, measured, ranges_of
-from poscod.model._rows import chunks, is_numeric, keys_of, n_rows, take
+from poscod.model._rows import chunks, is_numeric, keys_of, n_rows, row_keys, take
 from poscod.model._scorer import NetworkHead, Scorer, all_finite, needs_transform, unchecked, view
 
 BLOCK_ROWS = 65536
@@ -66,6 +66,10 @@ class Memory:
         if len(marked):
             self.traffic = take(self.like, marked)
         return 0 if self.traffic is None else n_rows(self.traffic)
+
+    def keys(self, at: Indices | None, other: Any) -> tuple[Keys, Keys]:
+        """Return a number by content of the rows at these positions, or of the traffic, and of other rows in memory."""
+        return row_keys(self.traffic if at is None else take(self.like, at), other, 0)
 
     def train(self, template: Any, rows: Labeled, classes: NDArray[Any]) -> Any:
         """Fit a classifier; a frozen one is only checked."""

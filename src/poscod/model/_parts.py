@@ -27,8 +27,10 @@ from poscod.model._scorer import NetworkHead
 from poscod.ratio import Ratio
 from poscod.risk import TemperatureScaling, TemperatureWarning
 
-# Unlabeled rows kept for budgets and problems about the traffic.
+# Unlabeled rows kept for budgets and problems about the traffic; also rows of either kind that are known again.
 TRAFFIC_ROWS = 20_000
+# Equal rows prove nothing where they are usual: at least this share of rows must be distinct.
+DISTINCT = 0.9
 
 
 class Labeled(NamedTuple):

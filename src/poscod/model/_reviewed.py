@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from poscod._validation import Floats, refusal
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError
-from poscod.model._parts import Labeled, temperature_of
+from poscod.model._parts import DISTINCT, Labeled, temperature_of
 from poscod.model._plan import Indices
-from poscod.model._rows import as_indexable, n_rows, row_keys, take
+from poscod.model._rows import as_indexable, n_rows, take
 from poscod.model._scorer import all_finite, log_ratio_of, unchecked
 from poscod.ratio import DOUBT, EVEN, ReviewedRatio, Side, learn, p_ood
 from poscod.selector import Drift, are_strangers
@@ -26,8 +26,6 @@ from poscod.verdict import NOT_REVIEWED, STRANGER, verdict_codes
 
 # Labeled rows stand for known inputs of the traffic that have moved with weights no larger than this.
 LARGEST_WEIGHT = 20.0
-# A row that is labeled and reviewed contradicts itself where rows are mostly distinct; where they are not, equal rows have several classes.
-DISTINCT = 0.9
 
 
 class Reviewed(NamedTuple):
@@ -136,7 +134,9 @@ def check_finite(rows: Activations) -> None:
         raise refusal("X_reviewed", "must hold finite numbers like {X}, got gaps: fill or drop such rows.")
 
 
-def read_reviewed(pair: tuple[Any, Any], X: Any, rows: Labeled, classes: NDArray[Any], traffic: Any) -> Reviewed | None:
+def read_reviewed(
+    pair: tuple[Any, Any], engine: Any, rows: Labeled, classes: NDArray[Any], n_unlabeled: int
+) -> Reviewed | None:
     """Return rows with a verdict; None where none are given."""
     R, verdicts = pair
     if R is None and verdicts is None:
@@ -146,7 +146,7 @@ def read_reviewed(pair: tuple[Any, Any], X: Any, rows: Labeled, classes: NDArray
         raise refusal(
             here, "needs {lacking} beside it, got none: give reviewed rows and their verdicts.", lacking=lacking
         )
-    if traffic is None:
+    if not n_unlabeled:
         raise refusal(
             "X_reviewed", "are rows of the traffic with a verdict, and there is no traffic: pass {X_unlabeled}, too."
         )
@@ -160,8 +160,8 @@ def read_reviewed(pair: tuple[Any, Any], X: Any, rows: Labeled, classes: NDArray
             got=len(codes),
         )
     R, codes = take(R, at), codes[at]
-    _refuse_contradiction(X, rows, classes, R, codes, at)
-    key, other = row_keys(traffic, R, 0)
+    _refuse_contradiction(engine, rows, classes, R, codes, at)
+    key, other = engine.keys(None, R)
     order = np.argsort(key, kind="stable")
     place = np.minimum(np.searchsorted(key[order], other), len(key) - 1)
     places = np.where(key[order][place] == other, order[place], -1)
@@ -169,14 +169,15 @@ def read_reviewed(pair: tuple[Any, Any], X: Any, rows: Labeled, classes: NDArray
 
 
 def _refuse_contradiction(
-    X: Any, rows: Labeled, classes: NDArray[Any], R: Any, codes: NDArray[np.int64], at: Indices
+    engine: Any, rows: Labeled, classes: NDArray[Any], R: Any, codes: NDArray[np.int64], at: Indices
 ) -> None:
     """Refuse a reviewed row that is labeled, too, and otherwise."""
-    key, other = row_keys(take(X, rows.at), R, 0)
-    if len(np.unique(key)) < DISTINCT * len(key):
+    key, other = engine.keys(rows.at, R)
+    if len(np.unique(key)) < DISTINCT * len(key):  # equal rows have several classes then
         return
     labels: dict[int, set[int]] = {}
-    for number, code in zip(key.tolist(), rows.codes.tolist(), strict=True):
+    again = np.flatnonzero(np.isin(key, other))
+    for number, code in zip(key[again].tolist(), rows.codes[again].tolist(), strict=True):
         labels.setdefault(number, set()).add(code)
     for i, (number, code) in enumerate(zip(other.tolist(), codes.tolist(), strict=True)):
         if number in labels and code not in labels[number]:

@@ -8,6 +8,6 @@ fixed cells and windows; OOD shares with intervals and coded findings are functi
 from poscod.monitor._findings import FINDINGS, SEVERITIES, Finding
 from poscod.monitor._monitor import Monitor, Window
 from poscod.monitor._reference import Reference
-from poscod.monitor._times import read_moments
+from poscod.monitor._times import check_width, read_moments
 
 __all__ = ["FINDINGS", "Finding", "Monitor", "Reference", "Window"]

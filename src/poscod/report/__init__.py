@@ -10,6 +10,7 @@ from poscod.plot import RULE_NAMES
 from poscod.report._render import FORMATS, render, write
 from poscod.report._review import assessed_words, assessment_rows, decision_words
 from poscod.report._sections import mix_section, promise_section
+from poscod.report._strangers import strangers_section, strangers_words
 from poscod.report._summary import summarise
 from poscod.report._words import headline, mix_words, promise_sentence
 

@@ -12,12 +12,13 @@ from typing import Any
 
 from poscod.report._charts import add, dot, frame, series
 from poscod.report._format import interval, percent
+from poscod.report._strangers import strangers_page
 
 WIDTH = 960
 CLASSES = 12
 """Classes of the table of the class mix, at most."""
 KEYS = {"reference", "parameters", "totals", "windows", "findings"}
-"""Keys of a monitor's summary."""
+"""Keys of a monitor's summary, beside which there may be what the strangers of a log are."""
 
 
 def words(summary: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
     short += [finding["sentence"] for finding in told[:1]]
     short += [summary["totals"]["no_alarm"]] if summary["totals"]["no_alarm"] else []
     page = {"title": "What the monitor saw", "short": short, "moment": moment, "windows": summary["windows"]}
-    return {**page, "mix": class_rows(summary)}
+    return {**page, "mix": class_rows(summary), **strangers_page(summary.get("strangers"))}
 
 
 def class_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:

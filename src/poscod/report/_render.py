@@ -84,7 +84,7 @@ def _kind(summary: Any) -> str:
     """Return which kind of summary something is, or refuse it."""
     if isinstance(summary, dict) and summary.get("schema") == SCHEMA and "rates" in summary:
         return "report"
-    if isinstance(summary, dict) and set(summary) == monitor.KEYS:
+    if isinstance(summary, dict) and set(summary) - {"strangers"} == monitor.KEYS:
         return "monitor"
     raise InvalidInputError(
         "summary must be a dictionary made by poscod.report.summarise or Monitor.summary of this version, got something else: make it "

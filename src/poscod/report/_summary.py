@@ -63,6 +63,7 @@ def summarise(
     verdicts: Any = None,
     missing: str = "worst",
     groups: bool = True,
+    times: Any = None,
 ) -> dict[str, Any]:
     """Measure a fitted model on fresh rows.
 
@@ -112,6 +113,8 @@ def summarise(
         What rows of `review` without a verdict are, see `poscod.review.assess`.
     groups : bool, default=True
         Whether groups of likely OOD rows of X_unlabeled are looked for, which takes a second or two.
+    times : array-like of shape (n,), default=None
+        When each row of X_unlabeled came, as `poscod.review.stranger_groups` takes it: groups then have a first and a last time, and a rate.
 
     Returns
     -------
@@ -235,7 +238,14 @@ def summarise(
             missing,
         ),
         "strangers": strangers_section(
-            model, X, X_unlabeled, labels, shown.get("unlabeled", {}), (n_examples, max_columns), sample.level
+            model,
+            X_unlabeled,
+            labels,
+            shown.get("unlabeled", {}),
+            (n_examples, max_columns),
+            sample.level,
+            X_id=X,
+            times=times,
         )
         if groups
         else None,

@@ -13,7 +13,7 @@ from poscod.plot import RULE_NAMES
 from poscod.ratio import finding_words
 from poscod.report._format import MISSING, count, fixed, interval, percent
 from poscod.report._review import assessment_rows, decision_words, review_words
-from poscod.report._strangers import strangers_words
+from poscod.report._strangers import strangers_page
 
 GROUP_NAMES = {"id": "known (ID)", "ood": "unknown (OOD)", "unlabeled": "unlabeled traffic"}
 REASON_NAMES = {
@@ -40,8 +40,7 @@ def words(summary: dict[str, Any]) -> dict[str, Any]:
         "review_words": review_words(review := summary["review"]),
         "assessed": assessment_rows(review["assessment"]) if review and review["assessment"] else [],
         "decision_words": decision_words,
-        "strangers": summary.get("strangers"),  # summaries of earlier versions have none
-        "strangers_words": strangers_words(summary.get("strangers")),
+        **strangers_page(summary.get("strangers")),  # summaries of earlier versions have none
         "rule_names": RULE_NAMES,
         "group_names": GROUP_NAMES,
         "reason_names": REASON_NAMES,

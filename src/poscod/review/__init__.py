@@ -7,7 +7,7 @@ every one is known: so numbers hold whether or not the model is right.
 
 from poscod.review._assess import QUANTITIES, Assessment, assess
 from poscod.review._queue import Queue, queue
-from poscod.review._stranger_groups import StrangerGroup, stranger_groups
+from poscod.review._stranger_groups import StrangerGroup, rate_words, stranger_groups
 from poscod.review._strangers import Strangers, discoveries, envelope, strangers, thinned
 
 __all__ = [

@@ -19,7 +19,7 @@ from poscod._json import plain
 from poscod._validation import Floats, check_choice, check_number, refusal
 from poscod.labels import codes_of
 from poscod.metrics import Interval
-from poscod.model import n_rows
+from poscod.review._log import log_of
 from poscod.review._queue import Queue
 from poscod.verdict import NOT_REVIEWED, STRANGER, verdict_codes
 
@@ -132,7 +132,7 @@ def assess(
     ----------
     model : POSCOD
         Fitted: the one that made the queue, or any other one whose rule is to be judged by the same verdicts, unless it was fitted with them.
-    X : like the rows given to `POSCOD.fit`
+    X : like the rows given to `POSCOD.fit`, or DaskLog
         The log that the queue was drawn from.
     queue : Queue
         Of `queue`, with all of its rows.
@@ -179,18 +179,19 @@ def assess(
         raise refusal("queue", "must be a Queue, got {got}: use Queue.of for a table.", got=type(queue).__name__)
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
     worst = check_choice(missing, "missing", _MISSING)
-    if n_rows(X) != queue.n_rows or int(queue.index.max(initial=0)) >= n_rows(X):
+    log = log_of(model, X)
+    if len(log) != queue.n_rows or int(queue.index.max(initial=0)) >= len(log):
         raise refusal(
             "queue",
             "must be drawn from X and whole: its chances stand for {got:,} inputs, X has {allowed:,}; keep every row of the queue, with or without a verdict.",
             got=queue.n_rows,
-            allowed=n_rows(X),
+            allowed=len(log),
         )
     classes, problem = model.scorer_.classes, model.rule_.problem
     codes = verdict_codes(verdicts, classes, "verdicts", len(queue), like="queue")
     if (codes == NOT_REVIEWED).all():
         raise refusal("verdicts", "must hold at least one verdict, got none: look at some rows of the queue first.")
-    every = model.decide(X)
+    every = log.decisions
     decisions = every[queue.index]
     answer = codes_of(classes, decisions.label)
     known = codes >= 0
@@ -209,7 +210,7 @@ def assess(
         for name in QUANTITIES
     }
     reviewed = int((codes != NOT_REVIEWED).sum())
-    return Assessment(**found, level=level, rows=n_rows(X), reviewed=reviewed, missing=len(queue) - reviewed)
+    return Assessment(**found, level=level, rows=len(log), reviewed=reviewed, missing=len(queue) - reviewed)
 
 
 def _answered(queue: Queue) -> int:

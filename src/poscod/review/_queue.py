@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ from sklearn.utils import check_random_state
 from poscod import _show
 from poscod._optional import require
 from poscod._validation import Floats, check_choice, check_count, check_number, check_vector, refusal
+from poscod.activations import Activations
 from poscod.decision import Decisions
-from poscod.model import n_rows, take
 from poscod.ratio import p_ood
+from poscod.review._log import columns_of, log_of
 
 AUDIT = "random audit"
 # A stratum needs some rows of its own, in the log and among those that are looked at: its variance is found from them.
@@ -33,6 +35,7 @@ _MOST_GROUPS, _CLUSTERED = 8, 4000
 _NEAR, _CONFLICT, _STRANGERS, _REST = "near the threshold", "r and g disagree", "likely OOD", "the rest"
 # Bands of one side, the ones with most doubt per input first; with few looks only the first names, and the last one, are used.
 _ANSWERED, _REJECTED = (_NEAR, "in some doubt", "in little doubt", _REST), (_STRANGERS, "in doubt", _REST)
+_PARTS = tuple(dict.fromkeys([*_ANSWERED, *_REJECTED, _CONFLICT]))
 # Looks and shares depend on each other: after so many turns they stand still.
 _TURNS = 20
 
@@ -158,7 +161,7 @@ def queue(model: Any, X: Any, n: int, *, aim: str = "numbers", audit: float = 0.
     ----------
     model : POSCOD
         Fitted.
-    X : like the rows given to `POSCOD.fit`
+    X : like the rows given to `POSCOD.fit`, or DaskLog
         The log. Rows that the model was fitted on may be among them.
     n : int
         Number of inputs to look at; all of a shorter log.
@@ -198,27 +201,28 @@ def queue(model: Any, X: Any, n: int, *, aim: str = "numbers", audit: float = 0.
     >>> chosen, bool(chosen.probability.min() > 0.04)
     (Queue(50 of 500 inputs), True)
     """
-    n, total = check_count(n, "n"), n_rows(X)
+    log = log_of(model, X)
+    n, total = check_count(n, "n"), len(log)
     audit = check_number(audit, "audit", 0.0, 1.0, closed="right")
     wishes = check_choice(aim, "aim", AIMS)
     if total == 0:
         raise refusal("X", "must hold at least one row, got none.")
     rng = check_random_state(random_state)
     n = min(n, total)
-    decisions = model.decide(X)
+    decisions = log.decisions
     omega, wrong = _chances(model, decisions)
     unfamiliar, unsure = _disagree(decisions)
-    stratum = _strata(decisions, omega, wrong, (unfamiliar | unsure) & decisions.accept, n)
-    names, codes, sizes = np.unique(stratum, return_inverse=True, return_counts=True)
+    names, codes = _strata(decisions, omega, wrong, (unfamiliar | unsure) & decisions.accept, n)
+    sizes = np.bincount(codes)
     ood, bad, accept = (
         np.bincount(codes, values) / sizes for values in (omega, (1.0 - omega) * wrong, decisions.accept)
     )
     looks = _share_out(sizes, wishes(sizes, ood, bad, accept, n, audit), n)
     even = np.round(audit * n * sizes / total).astype(int)
     found, why = [], []
-    for code, name in enumerate(names.tolist()):
+    for code, name in enumerate(names):
         rows = rng.permutation(np.flatnonzero(codes == code))
-        group = _groups(model, X, rows, rng) if name.endswith(_STRANGERS) else np.zeros(len(rows), dtype=np.int64)
+        group = _groups(log, rows, rng) if name.endswith(_STRANGERS) else np.zeros(len(rows), dtype=np.int64)
         # Equal steps through rows that are sorted by group and in random order within: each row has the same chance, and no group is passed by.
         rows, group = rows[order := np.argsort(group, kind="stable")], group[order]
         steps = (rng.uniform() + np.arange(looks[code])) * (len(rows) / looks[code])
@@ -234,7 +238,7 @@ def queue(model: Any, X: Any, n: int, *, aim: str = "numbers", audit: float = 0.
         index=index,
         why=np.array(why)[mixed],
         probability=(looks / sizes)[codes[index]],
-        stratum=stratum[index],
+        stratum=np.array(names, dtype=object)[codes[index]],
         answer=decisions.label[index],
         accept=decisions.accept[index],
         reason=decisions.reason[index],
@@ -249,18 +253,20 @@ def _chances(model: Any, decisions: Decisions) -> tuple[Floats, Floats]:
     return omega, np.clip(decisions.risk / largest, 0.0, 1.0)
 
 
-def _strata(decisions: Decisions, omega: Floats, wrong: Floats, conflict: NDArray[np.bool_], n: int) -> NDArray[Any]:
-    """Return the stratum of each input; as many as n looks can serve."""
+def _strata(
+    decisions: Decisions, omega: Floats, wrong: Floats, conflict: NDArray[np.bool_], n: int
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the strata by name, as many as n looks can serve, and the number of each input's own."""
     accept, most = decisions.accept, n // _LOOKS_OF_STRATUM
     if most < 2:
-        return np.full(len(decisions), "all inputs", dtype=object)
+        return ["all inputs"], np.zeros(len(decisions), dtype=np.int64)
     doubt = np.where(accept, 1.0 - (1.0 - omega) * (1.0 - wrong), omega)
     worth = np.maximum(np.sqrt(doubt * (1.0 - doubt)), _LEAST_SPREAD)
-    part = np.full(len(decisions), _REST, dtype=object)
+    part = np.full(len(decisions), _PARTS.index(_REST), dtype=np.int8)
     apart = (
         conflict if most > len(_ANSWERED) + len(_REJECTED) and conflict.sum() >= _ROWS_OF_STRATUM else conflict & False
     )
-    part[apart] = _CONFLICT
+    part[apart] = _PARTS.index(_CONFLICT)
     for mask, key, names, bands in (
         (accept & ~apart, decisions.score, _ANSWERED, (most + 1) // 2),
         (~accept, omega, _REJECTED, most // 2),
@@ -268,11 +274,14 @@ def _strata(decisions: Decisions, omega: Floats, wrong: Floats, conflict: NDArra
         rows = np.flatnonzero(mask)
         chosen = (*names[: min(bands, len(names)) - 1], names[-1])
         _cut(part, rows[np.argsort(-key[rows], kind="stable")], worth, chosen)
-    return np.where(accept, "answered, ", "rejected, ").astype(object) + part
+    every = [f"{side}, {name}" for name in _PARTS for side in ("answered", "rejected")]
+    found, codes = np.unique(2 * part + ~accept, return_inverse=True)
+    order = np.argsort([every[code] for code in found.tolist()], kind="stable")
+    return [every[found[code]] for code in order.tolist()], np.argsort(order)[codes]
 
 
-def _cut(part: NDArray[Any], order: NDArray[np.int64], worth: Floats, names: tuple[str, ...]) -> None:
-    """Name the bands of ordered inputs that carry equal parts of their worth; a band of a few inputs joins the next one."""
+def _cut(part: NDArray[np.int8], order: NDArray[np.int64], worth: Floats, names: tuple[str, ...]) -> None:
+    """Give a number to the bands of ordered inputs that carry equal parts of their worth; a band of a few inputs joins the next one."""
     carried = np.cumsum(worth[order])
     ends = (
         np.searchsorted(carried, carried[-1:] * np.arange(1, len(names)) / len(names))
@@ -282,7 +291,7 @@ def _cut(part: NDArray[Any], order: NDArray[np.int64], worth: Floats, names: tup
     start = 0
     for name, end in zip(names, [*ends.tolist(), len(order)], strict=False):
         if end - start >= _ROWS_OF_STRATUM and (name == names[-1] or len(order) - end >= _ROWS_OF_STRATUM):
-            part[order[start:end]] = name
+            part[order[start:end]] = _PARTS.index(name)
             start = end
 
 
@@ -341,18 +350,25 @@ def _share_out(sizes: NDArray[np.int64], wish: Floats, n: int) -> NDArray[np.int
     return looks
 
 
-def _groups(model: Any, X: Any, rows: NDArray[np.int64], rng: Any) -> NDArray[np.int64]:
-    """Return groups of similar rows, numbered in random order."""
-    view = model.scorer_.view(take(X, rows))
-    columns = np.asarray(view.logits if view.features is None else view.features, dtype=np.float64)
-    spread = columns.std(axis=0)
-    # Values from nowhere must not make every other row one group.
-    scaled = np.clip((columns - np.median(columns, axis=0)) / np.where(spread > 0.0, spread, 1.0), -5.0, 5.0)
+def _groups(log: Any, rows: NDArray[np.int64], rng: Any) -> NDArray[np.int64]:
+    """Return groups of similar rows, numbered in random order; rows come in random order, and the first of them say what is similar."""
+    some = columns_of(log.view(rows[:_CLUSTERED]))
+    scale = np.median(some, axis=0), np.where((spread := some.std(axis=0)) > 0.0, spread, 1.0)
+    scaled = _scaled(some, *scale)
     most = min(_MOST_GROUPS, len(np.unique(scaled, axis=0)), max(1, len(rows) // _ROWS_OF_STRATUM))
     if most == 1:
         return np.zeros(len(rows), dtype=np.int64)
-    means = KMeans(most, n_init=1, random_state=rng.randint(2**31 - 1)).fit(scaled[:_CLUSTERED])
-    return np.asarray(rng.permutation(most)[means.predict(scaled)], dtype=np.int64)
+    means = KMeans(most, n_init=1, random_state=rng.randint(2**31 - 1)).fit(scaled)
+    return np.asarray(rng.permutation(most)[log.mapped(partial(_nearest, means, *scale), rows)], dtype=np.int64)
+
+
+def _scaled(columns: Floats, middle: Floats, spread: Floats) -> Floats:
+    """Return columns in their own units; values from nowhere must not make every other row one group."""
+    return np.asarray(np.clip((columns - middle) / spread, -5.0, 5.0))
+
+
+def _nearest(means: KMeans, middle: Floats, spread: Floats, view: Activations) -> NDArray[np.int64]:
+    return np.asarray(means.predict(_scaled(columns_of(view), middle, spread)))
 
 
 def _why(

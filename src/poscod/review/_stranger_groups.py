@@ -7,8 +7,10 @@ reach, as a list with a promise does.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,11 @@ from sklearn.utils import check_random_state
 from poscod import _show
 from poscod._json import plain
 from poscod._validation import Floats, check_count, check_number, refusal
+from poscod.activations import Activations
 from poscod.metrics import Interval
-from poscod.model import estimate_share, n_rows, names_of
+from poscod.model import estimate_share, names_of
 from poscod.ratio import p_ood
+from poscod.review._log import columns_of, log_of
 from poscod.review._strangers import evidence
 
 # Rows that a group has at least, groups that are tried, directions in which rows are compared, and rows by which groups are chosen.
@@ -31,6 +35,10 @@ _LEAST, _MOST_GROUPS, _DIRECTIONS, _CLUSTERED = 8, 15, 10, 1500
 # Samples without groups that rows must beat, by how much, and standard deviations beyond which a value is only far.
 _REFERENCES, _MARGIN, _FARTHEST = 3, 0.03, 5.0
 _DRAWS = 4000
+# Rows of the log, and of its likely strangers, whose columns are looked at.
+_SEEN = 20_000
+# Seconds of the periods in which a rate is told: the longest one that the log fills.
+_PERIODS = {"week": 604_800.0, "day": 86_400.0, "hour": 3_600.0}
 # Columns whose middle moved less than so many standard deviations set nothing apart, and columns that are named.
 _APART, _NAMED = 0.5, 3
 # And the least standard deviation that is taken for that of known inputs, as a part of that of the log.
@@ -57,6 +65,10 @@ class StrangerGroup:
         Rows of likely known inputs that are nearest to the middle of the group.
     first, last : object
         Its first and last time; None where no times are given.
+    rate : Interval or None
+        Strangers of the group in a `period`, on average over the time of the log; None where times are no dates, or less than an hour apart.
+    period : str or None
+        "week", "day" or "hour".
     """
 
     index: NDArray[np.int64]
@@ -67,6 +79,8 @@ class StrangerGroup:
     nearest: NDArray[np.int64]
     first: Any = None
     last: Any = None
+    rate: Interval | None = None
+    period: str | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -86,9 +100,10 @@ class StrangerGroup:
         """
         low, high = round(self.size.low), round(self.size.high)
         words = ", ".join(f"{name} ({shift:+.1f} sd)" for name, shift in self.apart)
+        often = "" if self.rate is None else f", {rate_words(self.rate.estimate, str(self.period))}"
         times = "" if self.first is None else f", from {self.first} to {self.last}"
         like = f"{'set apart by ' + words + ', ' if words else ''}answered {self.answer} in {100 * self.answer_share:.0f} % of cases"
-        return f"about {round(self.size.estimate):,} strangers ({low:,} to {high:,}) among {len(self):,} inputs that are alike: {like}{times}"
+        return f"about {round(self.size.estimate):,} strangers ({low:,} to {high:,}) among {len(self):,} inputs that are alike{often}: {like}{times}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON.
@@ -103,6 +118,18 @@ class StrangerGroup:
             {**values, **times, "apart": [{"column": name, "shift": shift} for name, shift in self.apart]}
         )
         return {**document, "sentence": self.sentence()}
+
+
+def rate_words(rate: float, period: str) -> str:
+    """Say how often something comes.
+
+    Examples
+    --------
+    >>> rate_words(339.6, "week"), rate_words(2.5, "hour")
+    ('340 a week', '2.5 an hour')
+    """
+    shown = f"{rate:,.0f}" if rate >= 9.95 else f"{rate:.1f}".removesuffix(".0")
+    return f"{shown} {'an' if period == 'hour' else 'a'} {period}"
 
 
 def stranger_groups(
@@ -121,10 +148,10 @@ def stranger_groups(
     ----------
     model : POSCOD
         Fitted with unlabeled traffic.
-    X : like the rows given to `POSCOD.fit`
+    X : like the rows given to `POSCOD.fit`, or DaskLog
         The log: a new one, or the traffic of the fit.
     times : array-like of shape (n,), default=None
-        When each row came: numbers, dates or texts that sort by time.
+        When each row came: numbers, dates or texts that sort by time. Dates, also as ISO texts, give a rate.
     X_id : like X, default=None
         Known inputs that are not rows of the fit; see `strangers`.
     level : float in (0, 1), default=0.95
@@ -143,7 +170,7 @@ def stranger_groups(
     -----
     Likely strangers are compared as the ratio sees them: the first ten principal components of their features, scaled to unit variance over the log, or, of a network's
     layer, to unit length. k-means by silhouette chooses the number of groups; one group stays where it does no better than on
-    Gaussian rows of the same covariance. How many known inputs there are among all likely strangers is read from ID rows that the ratio has not seen. The estimate of a size
+    Gaussian rows of the same covariance. Of a log with more than 20,000 rows, or as many likely strangers, columns of that many are looked at. How many known inputs there are among all likely strangers is read from ID rows that the ratio has not seen. The estimate of a size
     deals them out to the groups in proportion to the sum of 1 - p(OOD | x); the lower end of its interval is the size that is left if all of them were in this group.
 
     Examples
@@ -160,56 +187,104 @@ def stranger_groups(
     """
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
     most, rng = check_count(most, "most"), check_random_state(random_state)
-    if times is not None and len(times) != n_rows(X):
-        raise refusal("times", "must have as many rows as X ({allowed}), got {got}.", allowed=n_rows(X), got=len(times))
-    score, known, _ = evidence(model, X, X_id, rng)
+    log = log_of(model, X)
+    if times is not None and len(times) != len(log):
+        raise refusal("times", "must have as many rows as X ({allowed}), got {got}.", allowed=len(log), got=len(times))
+    score, known, _ = evidence(model, log, X_id, rng)
     share = estimate_share(known, score, level)
     pi = float(np.clip(share.estimate, 1e-6, 1.0 - 1e-6))
     strange = p_ood(score, pi)
     rows = np.flatnonzero(strange > 0.5)
     if len(rows) < _LEAST:
         return []
-    view = model.scorer_.view(X)
-    columns = np.asarray(view.logits if view.features is None else view.features, dtype=np.float64)
-    scaled = _scaled(columns, model.scorer_.network and not view.table)
-    place = PCA(min(_DIRECTIONS, scaled.shape[1], len(rows) - 1), random_state=0).fit(scaled[rows])
-    space = place.transform(scaled)
-    member = _cluster(space[rows], most, rng)
+    some, some_rows = (_some(places, rng) for places in (np.arange(len(log)), rows))
+    view = log.view(some)
+    columns, strange_columns = columns_of(view), columns_of(log.view(some_rows))
+    scale = None if model.scorer_.network and not view.table else _scale(columns)
+    place = PCA(min(_DIRECTIONS, columns.shape[1], len(rows) - 1), random_state=0).fit(_scaled(strange_columns, scale))
+    space = log.mapped(partial(_placed, place, scale), rows)
+    member = _cluster(space, most, rng)
     reached = int((p_ood(known, pi) > 0.5).sum())
     estimate, low, high = (len(score) * (1.0 - value) for value in (share.estimate, share.high, share.low))
     sizes = _sizes(member, strange[rows], Interval(estimate, low, high, level), (reached, len(known)), rng)
-    answer = model.predict_id(X)
+    answer = log.decisions.label
     names = _names(model, columns.shape[1]) if view.features is not None else None
-    calm = np.flatnonzero(strange <= 0.5)
+    calm = np.flatnonzero(strange[some] <= 0.5)
+    calm_space = place.transform(_scaled(columns[calm], scale)) if len(calm) else space[:0]
+    periods = None if times is None else _periods(np.asarray(times))
     found = []
     for code, size in enumerate(sizes):
-        own = rows[member == code]
-        middle = space[own].mean(axis=0)
-        own = own[np.argsort(((space[own] - middle) ** 2).sum(axis=1), kind="stable")]
+        inside = member == code
+        own, middle = rows[inside], space[inside].mean(axis=0)
+        own = own[np.argsort(((space[inside] - middle) ** 2).sum(axis=1), kind="stable")]
         labels, count = np.unique(answer[own], return_counts=True)
-        near = calm[np.argsort(((space[calm] - middle) ** 2).sum(axis=1), kind="stable")[:_NAMED]]
+        near = some[calm[np.argsort(((calm_space - middle) ** 2).sum(axis=1), kind="stable")[:_NAMED]]]
         when = None if times is None else np.sort(np.asarray(times)[own])
+        theirs = strange_columns[np.isin(some_rows, own)]
         found.append(
             StrangerGroup(
                 index=own,
                 size=size,
-                apart=() if names is None else _apart(columns, own, 1.0 - strange, names),
+                apart=() if names is None or not len(theirs) else _apart(columns, theirs, 1.0 - strange[some], names),
                 answer=labels[count.argmax()].item(),
                 answer_share=float(count.max() / len(own)),
                 nearest=near,
                 first=None if when is None else when[0],
                 last=None if when is None else when[-1],
+                rate=None if periods is None else _per(size, periods[1]),
+                period=None if periods is None else periods[0],
             )
         )
     return sorted(found, key=lambda group: -group.size.estimate)
 
 
-def _scaled(columns: Floats, layer: bool) -> Floats:
-    """Return rows as they are compared."""
-    if layer:
-        return columns / np.maximum(np.linalg.norm(columns, axis=1, keepdims=True), 1e-300)
-    middle, spread = np.median(columns, axis=0), columns.std(axis=0)
-    return np.clip((columns - middle) / np.where(spread > 0.0, spread, 1.0), -_FARTHEST, _FARTHEST)
+def _some(rows: NDArray[np.int64], rng: Any) -> NDArray[np.int64]:
+    """Return rows whose columns are looked at: all of them, or a random part of many."""
+    return rows if len(rows) <= _SEEN else np.sort(rng.choice(rows, _SEEN, replace=False))
+
+
+def _scale(columns: Floats) -> tuple[Floats, Floats]:
+    """Return middle and spread of each column."""
+    spread = columns.std(axis=0)
+    return np.median(columns, axis=0), np.where(spread > 0.0, spread, 1.0)
+
+
+def _scaled(columns: Floats, scale: tuple[Floats, Floats] | None) -> Floats:
+    """Return rows as they are compared: by direction in a network's layer, which has no scale."""
+    if scale is None:
+        return np.asarray(columns / np.maximum(np.linalg.norm(columns, axis=1, keepdims=True), 1e-300))
+    return np.asarray(np.clip((columns - scale[0]) / scale[1], -_FARTHEST, _FARTHEST))
+
+
+def _placed(place: PCA, scale: tuple[Floats, Floats] | None, view: Activations) -> Floats:
+    return np.asarray(place.transform(_scaled(columns_of(view), scale)))
+
+
+def _periods(times: NDArray[Any]) -> tuple[str, float] | None:
+    """Return the longest period that times fill, and how many of them; None where times are no dates, or too near to each other."""
+    try:
+        first, last = (_moment(value) for value in np.sort(times)[[0, -1]])  # texts have no minimum in numpy
+    except (TypeError, ValueError):
+        return None
+    seconds = (last - first).total_seconds()
+    return next(((name, seconds / unit) for name, unit in _PERIODS.items() if seconds >= unit), None)
+
+
+def _per(size: Interval, periods: float) -> Interval:
+    return Interval(size.estimate / periods, size.low / periods, size.high / periods, size.level)
+
+
+def _moment(value: Any) -> datetime.datetime:
+    """Return a date as Python has it; numbers have no unit, and are refused."""
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, str):  # Python 3.10 does not know the Z of UTC
+        value = datetime.datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        value = datetime.datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime.datetime):
+        raise TypeError(type(value).__name__)
+    return value if value.tzinfo is not None else value.replace(tzinfo=datetime.timezone.utc)
 
 
 def _cluster(space: Floats, most: int, rng: Any) -> NDArray[np.int64]:
@@ -263,12 +338,12 @@ def _names(model: Any, n: int) -> list[str] | None:
     return made if made is not None and len(made) == n else [f"column {j}" for j in range(n)]
 
 
-def _apart(columns: Floats, own: NDArray[np.int64], known: Floats, names: list[str]) -> tuple[tuple[str, float], ...]:
-    """Return the columns whose middle moved farthest, in standard deviations of likely known rows."""
+def _apart(columns: Floats, own: Floats, known: Floats, names: list[str]) -> tuple[tuple[str, float], ...]:
+    """Return the columns whose middle moved farthest among a group's own rows, in standard deviations of likely known rows."""
     middle = np.average(columns, axis=0, weights=known)
     spread = np.sqrt(np.average((columns - middle) ** 2, axis=0, weights=known))
     # What nearly all known inputs share has hardly a standard deviation: a part of that of the log stands in.
     spread = np.maximum(spread, _LEAST_SPREAD * columns.std(axis=0))
-    shift = (columns[own].mean(axis=0) - middle) / np.where(spread > 0.0, spread, np.inf)
+    shift = (own.mean(axis=0) - middle) / np.where(spread > 0.0, spread, np.inf)
     order = np.argsort(-np.abs(shift), kind="stable")[:_NAMED]
     return tuple((names[j], float(shift[j])) for j in order.tolist() if abs(shift[j]) >= _APART)

@@ -23,12 +23,11 @@ from poscod._optional import require
 from poscod._validation import Floats, check_count, check_number, refusal
 from poscod.activations import Activations
 from poscod.exceptions import PoscodWarning, warn_caller
-from poscod.model import TRAFFIC_ROWS, InputsDriftedWarning, keys_of, log_ratio_of, n_rows
+from poscod.model import TRAFFIC_ROWS, InputsDriftedWarning, log_ratio_of, rows_before, traffic_places
+from poscod.review._log import log_of
 
 # Draws by which a bound for all prefixes is found, and places among the calibration rows at which it is.
 _DRAWS, _PLACES = 4000, 64
-# Share of the rows of a log that may be rows of the fit by chance.
-_BY_CHANCE = 0.001
 _GIVE = "give rows that are known inputs and not rows of the fit as {X_id}"
 _COLUMNS = ("index", "log_ratio", "p_value")
 
@@ -157,7 +156,7 @@ def strangers(model: Any, X: Any, level: float = 0.1, *, X_id: Any = None, rando
     ----------
     model : POSCOD
         Fitted with unlabeled traffic.
-    X : like the rows given to `POSCOD.fit`
+    X : like the rows given to `POSCOD.fit`, or DaskLog
         The log: a new one, or the traffic of the fit.
     level : float in (0, 1), default=0.1
         Largest false discovery rate: the mean, over logs, of the share of known inputs in the list; 0 for an empty list.
@@ -200,18 +199,18 @@ def strangers(model: Any, X: Any, level: float = 0.1, *, X_id: Any = None, rando
     (True, True, True)
     """
     level = check_number(level, "level", 0.0, 1.0, closed="neither")
-    score, known, exact = evidence(model, X, X_id, random_state)
+    score, known, exact = evidence(model, log_of(model, X), X_id, random_state)
     index, p_value = discoveries(score, known, level)
     return Strangers(index, score[index], p_value, level, len(score), len(known), exact)
 
 
-def evidence(model: Any, X: Any, X_id: Any, random_state: Any) -> tuple[Floats, Floats, bool]:
+def evidence(model: Any, log: Any, X_id: Any, random_state: Any) -> tuple[Floats, Floats, bool]:
     """Return log g of a log and of known inputs, both from ratios that treat them alike, and whether they do so in every respect; see `strangers`."""
     if model.scorer_.ratio is None:
         raise refusal("model", "must be fitted with unlabeled traffic: without it nothing is known of OOD inputs.")
-    if n_rows(X) == 0:
+    if len(log) == 0:
         raise refusal("X", "must hold at least one row, got none.")
-    calibration, score = model.calibration_, model.log_ratio(X)
+    calibration, score = model.calibration_, log.decisions.log_ratio
     # Files of earlier versions hold neither rows of the traffic nor, after cross-fitting, a log g by which they could be known again.
     blind = calibration.traffic_keys is None and not calibration.held_out
     if X_id is None:
@@ -222,12 +221,20 @@ def evidence(model: Any, X: Any, X_id: Any, random_state: Any) -> tuple[Floats, 
                 + _GIVE
                 + ".",
             )
-        return _kept(calibration, score, _seen(calibration, model.scorer_.prepared(X), score))
-    if n_rows(X_id) < 2:
-        raise refusal("X_id", "must hold at least two rows, got {got}.", got=n_rows(X_id))
-    if not blind and (_seen(calibration, model.scorer_.prepared(X), score) < 0).all():
-        return score, model.log_ratio(X_id), True
-    return *_learned(model.scorer_, X, X_id, check_random_state(random_state)), True
+        return _kept(calibration, score, traffic_places(calibration, log.keys(), score))
+    known = log_of(model, X_id)
+    if len(known) < 2:
+        raise refusal("X_id", "must hold at least two rows, got {got}.", got=len(known))
+    if before := rows_before(calibration.labeled_keys, known.keys()):
+        raise refusal(
+            "X_id",
+            "must hold no rows of the fit, got {got:,} of {rows:,} that are, or more: log g has seen them, and fresh known inputs look otherwise. Give others.",
+            got=before,
+            rows=len(known),
+        )
+    if not blind and (traffic_places(calibration, log.keys(), score) < 0).all():
+        return score, known.decisions.log_ratio, True
+    return *_learned(model.scorer_, log, known, check_random_state(random_state)), True
 
 
 def discoveries(score: Floats, known: Floats, level: float) -> tuple[NDArray[np.int64], Floats]:
@@ -251,21 +258,6 @@ def discoveries(score: Floats, known: Floats, level: float) -> tuple[NDArray[np.
 def thinned(values: Floats, weight: Floats) -> Floats:
     """Return values that stay with a probability in proportion to their weight, by chance that has nothing to do with them and is the same at every call."""
     return values[np.random.default_rng(0).uniform(size=len(values)) * weight.max() < weight]
-
-
-def _seen(calibration: Any, X: Any, score: Floats) -> NDArray[np.int64]:
-    """Return where each row stands among the traffic that the model keeps of its fit; -1 for rows that do not, and everywhere where hardly any does."""
-    kept, keys = calibration.traffic_keys, None
-    if kept is not None:
-        keys = keys_of(X)
-    else:  # rows that did not stay are known by their log g, which is that of the ratio of all rows
-        kept, keys = np.round(calibration.traffic_log_ratio, 9), np.round(score, 9)
-    if not len(kept):
-        return np.full(len(score), -1, dtype=np.int64)
-    order = np.argsort(kept, kind="stable")
-    at = order[np.minimum(np.searchsorted(kept[order], keys), len(kept) - 1)]
-    found = kept[at] == keys
-    return np.where(found & (found.mean() > _BY_CHANCE), at, -1)
 
 
 def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Floats, Floats, bool]:
@@ -305,9 +297,9 @@ def _kept(calibration: Any, score: Floats, seen: NDArray[np.int64]) -> tuple[Flo
     return out, known, calibration.held_out and not (moved or old.any())
 
 
-def _learned(scorer: Any, X: Any, X_id: Any, rng: Any) -> tuple[Floats, Floats]:
+def _learned(scorer: Any, whole: Any, known: Any, rng: Any) -> tuple[Floats, Floats]:
     """Return evidence of the log and of half of X_id from a ratio that was learned from the other half and treats both alike."""
-    log, rows = scorer.view(X), scorer.view(X_id)
+    log, rows = whole.view(), known.view()
     mixed = rng.permutation(len(rows))
     train, rest = rows[np.sort(mixed[: len(rows) // 2])], rows[np.sort(mixed[len(rows) // 2 :])]
     both = Activations(

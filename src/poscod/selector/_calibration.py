@@ -59,7 +59,9 @@ class Calibration:
     trained_on : bool or "may be", default=False
         Whether the labeled rows look like rows that a given classifier was trained on, or may be such, which cannot be told: nothing is promised then.
     traffic_keys : ndarray of shape (n,) or None, default=None
-        Number of each unlabeled row by its content, by which it is known again; None where rows did not stay, and in models of earlier versions.
+        Number of each unlabeled row by its content, by which it is known again; None in models of earlier versions.
+    labeled_keys : ndarray or None, default=None
+        The same of labeled rows of the fit, or of some of them.
     traffic_held : bool, default=False
         Whether log g of each unlabeled row comes from a ratio that has not seen it, as after cross-fitting.
     verdicts : int, default=0
@@ -82,6 +84,7 @@ class Calibration:
     groups: NDArray[np.uint64] | None = None
     trained_on: bool | str = False
     traffic_keys: NDArray[np.uint64] | None = None
+    labeled_keys: NDArray[np.uint64] | None = None
     traffic_held: bool = False
     verdicts: int = 0
     settled: bool = False

@@ -156,14 +156,11 @@ class _Handlers:
         return Response(answer, media_type=JSON_TYPE)
 
     async def verdicts(self, request: Request) -> Response:
-        """Store what people say of decisions, by the ids these were asked under: a class, or ood. A verdict that comes again replaces the old one; nothing is refitted."""
+        """Store what people say of decisions, by the ids these were asked under: a class, or ood. A verdict that comes again replaces the old one, null takes it back; nothing is refitted."""
         body, _, _ = await self._body(request, JSON_TYPE)
-        service, loaded = self._service, self._service.holder.current
-
-        def store() -> bytes:
-            return service.verdicts(loaded, parse_json(body, loaded.model.schema_, self._settings.max_rows))
-
-        return Response(await service.compute(store, self._until()), media_type=JSON_TYPE)
+        loaded = self._service.holder.current
+        read = partial(parse_json, body, loaded.model.schema_, self._settings.max_rows)
+        return Response(await self._service.verdicts(loaded, read, self._until()), media_type=JSON_TYPE)
 
     def _until(self) -> float:
         """Return when a request whose body has come must be answered, as the event loop counts time."""

@@ -131,7 +131,7 @@ ANSWERS: dict[str, Json] = {
     "Decided": _object({"model": _TEXT, "n": _COUNT, "decisions": _DECISIONS}, ids=_array(_TEXT)),
     "Applied": _object({"model": _TEXT, **_APPLIED}, decisions=_DECISIONS),
     "Model": _object({**_CARD, **_KNOWN, **_APPLIED}),
-    "Stored": _object({"model": _TEXT, "stored": _COUNT, "counts": _SAID}),
+    "Stored": _object({"model": _TEXT, "stored": _COUNT, "withdrawn": _COUNT, "counts": _SAID}),
     "Monitor": {"type": "object", "required": ["windows", "findings"]},
     "Reloaded": _object({"changed": _FLAG, "sha256": _TEXT}),
     "Alive": _object({"alive": _FLAG}),
@@ -199,7 +199,7 @@ def _bodies(schema: Schema, max_rows: int) -> dict[str, Json]:
     forms = {name: known[name] for name in forms_of(schema)}
     example = {name: examples[name] for name in forms if name in examples} | {"ids": ["a"]}
     one_id: Json = {"type": ["string", "integer"], "maxLength": LONGEST_ID}
-    said: Json = {"type": ["string", "number"], "description": "a class, or ood"}
+    said: Json = {"type": ["string", "number", "null"], "description": "a class, or ood; null takes a verdict back"}
     ids = _array(one_id, 0, max_rows)
     arrow = "not compressed, without dictionaries; a column per name or number of a row, or features and logits as lists; id names the rows"
     matrix = "a matrix of numbers; features and logits side by side"

@@ -7,6 +7,7 @@ order, before they are answered. Questions about other costs (`/v1/at`) are none
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +33,7 @@ from poscod.serve._say import NAMES, Refusal, cells, dumps, dumps_with, plain, s
 from poscod.serve._settings import Settings
 from poscod.serve._sinks import open_sink
 from poscod.serve._stream import write_stream
-from poscod.serve._verdicts import UnknownIds, VerdictBook, parse_verdicts
+from poscod.serve._verdicts import Said, UnknownIds, VerdictBook, parse_verdicts
 from poscod.serve._watch import Watch
 
 COSTS = {"alpha": "both", "tpr_min": "right"}
@@ -113,32 +114,41 @@ class Service:
             return dumps_with({"model": loaded.sha256, **answer}, "decisions", cells(columns), slice(None))
         return dumps({"model": loaded.sha256, **answer})
 
-    def verdicts(self, loaded: LoadedModel, document: dict[str, Any]) -> bytes:
-        """Store what people said of decisions."""
+    async def verdicts(self, loaded: LoadedModel, read: Callable[[], dict[str, Any]], until: float) -> bytes:
+        """Store what people said of decisions, and take back what they withdraw."""
         if self.book is None or self.log is None:
             raise Refusal(
                 409, "Verdicts are kept beside a decision log in a database: start the service with --log or --log URL."
             )
-        model = loaded.model
-        said = parse_verdicts(document, model.schema_.labels(model.scorer_.classes), self.settings.max_rows)
+        names = loaded.model.schema_.labels(loaded.model.scorer_.classes)
+        said = await self.compute(lambda: parse_verdicts(read(), names, self.settings.max_rows), until)
         end = time.monotonic() + _LOG_SECONDS
         while True:
             waiting = self.log.waiting
-            try:
-                self.book.store(said)
+            found = await self.compute(lambda: self._store(said), until)
+            if isinstance(found, int):
                 break
-            except UnknownIds as error:
-                if not waiting or time.monotonic() > end:
-                    unknown = error.args[0]
-                    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-                    sentence = f"The log holds no decision under the id '{unknown[0]}'{more}: nothing was stored."
-                    raise Refusal(422, sentence) from None
-            except Exception as error:  # a database may raise anything
-                say("verdicts-failing", error=type(error).__name__)
-                sentence = "The database of the log does not answer: nothing was stored, try again later."
-                raise Refusal(503, sentence, {"Retry-After": "5"}) from None
-            time.sleep(_LEAST_SECONDS / 5.0)
-        return dumps({"model": loaded.sha256, "stored": len(said), "counts": self.book.counts})
+            if not waiting or time.monotonic() > end:
+                more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+                raise Refusal(422, f"The log holds no decision under the id '{found[0]}'{more}: nothing was stored.")
+            await asyncio.sleep(_LEAST_SECONDS / 5.0)  # here, where it holds no thread
+        stored = sum(given is not None for given in said.values())
+        return dumps({"model": loaded.sha256, "stored": stored, "withdrawn": found, "counts": self.book.counts})
+
+    def _store(self, said: Said) -> int | list[str]:
+        """Store verdicts and return how many were taken back, or return names under which nothing was decided."""
+        assert self.book is not None
+        try:
+            withdrawn = self.book.store(said)
+        except UnknownIds as error:
+            unknown: list[str] = error.args[0]
+            return unknown
+        except Exception as error:  # a database may raise anything
+            say("verdicts-failing", error=type(error).__name__)
+            sentence = "The database of the log does not answer: nothing was stored, try again later."
+            raise Refusal(503, sentence, {"Retry-After": "5"}) from None
+        say("verdicts", stored=sum(given is not None for given in said.values()), withdrawn=withdrawn)
+        return withdrawn
 
     def _decide(self, jobs: Sequence[Job]) -> Sequence[bytes]:
         """Answer questions of one layout in one call of the model."""

@@ -36,20 +36,22 @@ COLUMNS: dict[str, tuple[str, str]] = {
 """What is logged: type in SQLAlchemy, and a comment for the database."""
 _OPTIONS: dict[str, dict[str, Any]] = {"String": {"length": 200}, "DateTime": {"timezone": True}}
 TABLE = "poscod_decisions"
+LATEST = ("id", "time", "number")
+"""What the latest decision under a name is found by."""
 
 
 def table_of(sql: Any, metadata: Any, name: str, columns: dict[str, tuple[str, str]], key: tuple[str, ...]) -> Any:
-    """Return a table of a database; it is asked for by the names of rows."""
+    """Return a table of a database; that of decisions has an index by which the latest one under a name is found."""
     made = [
         sql.Column(
             column,
             getattr(sql, kind)(**_OPTIONS.get(kind, {})),
             nullable=column == "id" and column not in key,
-            index=column == "id" and column not in key,
             comment=text,
         )
         for column, (kind, text) in columns.items()
     ]
+    made += [sql.Index(f"ix_{name}_latest", *LATEST)] * (name == TABLE)
     return sql.Table(name, metadata, *made, sql.PrimaryKeyConstraint(*key))
 
 

@@ -2,7 +2,7 @@
 """What people say of decisions: verdicts in a table beside the decision log, one for each name of a row.
 
 Convention: a verdict is about the latest decision under its name. All verdicts of a request are stored or none; one that comes again takes the place of the
-old one. Nothing learns from them here: a refit is a command.
+old one, and null withdraws it. Nothing learns from them here: a refit is a command.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from poscod._validation import listed
 from poscod.exceptions import InvalidInputError
 from poscod.serve._metrics import Sample
 from poscod.serve._parse import LONGEST_ID
-from poscod.serve._say import Refusal, too_many
-from poscod.serve._sinks import COLUMNS, TABLE, connect, table_of
+from poscod.serve._say import Refusal, say, too_many
+from poscod.serve._sinks import COLUMNS, LATEST, TABLE, connect, table_of
 from poscod.verdict import NOT_REVIEWED, STRANGER, verdict_codes
 
 VERDICTS = "poscod_verdicts"
@@ -37,7 +37,11 @@ SAID: dict[str, tuple[str, str]] = {
 KINDS = ("right", "wrong", "ood")
 # Databases limit how many values a question may hold.
 _AT_A_TIME = 500
+# Seconds for which a request waits while the tables are made.
+_PATIENCE = 0.5
 Counts = dict[str, dict[str, int]]
+Said = Mapping[str, tuple[str, bool] | None]
+"""Verdicts by name, each with whether it is OOD; None takes one back."""
 
 
 class UnknownIds(Exception):
@@ -53,6 +57,7 @@ class VerdictBook:
         self._decisions = table_of(self._sql, metadata, TABLE, COLUMNS, ("run", "number"))
         self._verdicts = table_of(self._sql, metadata, VERDICTS, SAID, ("id",))
         self._engine = connect(self._sql, url)
+        self.withdrawn = 0
         self.counts: Counts = {"accepted": dict.fromkeys(KINDS, 0), "rejected": dict.fromkeys(KINDS, 0)}
 
         self._lock, self._ready = threading.Lock(), False
@@ -69,17 +74,34 @@ class VerdictBook:
         threading.Thread(target=count, name="poscod-verdicts", daemon=True).start()
 
     def _prepare(self) -> None:
-        """Make the tables where they are missing."""
-        with self._lock:
+        """Make the tables where they are missing, and the index that tables of earlier versions lack; a large one takes a while, and nobody waits for it."""
+        if not self._lock.acquire(timeout=_PATIENCE):
+            raise TimeoutError
+        try:
             if not self._ready:
                 self._verdicts.metadata.create_all(self._engine)
+                known = self._sql.inspect(self._engine).get_indexes(TABLE)
+                if not any(found["column_names"] == list(LATEST) for found in known):
+                    self._make_index()
                 self._ready = True
+        finally:
+            self._lock.release()
 
-    def store(self, said: Mapping[str, tuple[str, bool]]) -> None:
-        """Store verdicts by name, each with whether it is OOD, in one transaction; after a failure everything is asked for anew."""
+    def _make_index(self) -> None:
+        """Add the index to a table that is there, beside a log that goes on writing; without it everything works, only more slowly."""
+        (index,) = table_of(self._sql, self._sql.MetaData(), TABLE, COLUMNS, ("run", "number")).indexes
+        index.dialect_options["postgresql"]["concurrently"] = True
+        try:
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                index.create(connection)
+        except Exception as error:  # a database may raise anything
+            say("log-index-failing", error=type(error).__name__)
+
+    def store(self, said: Said) -> int:
+        """Store verdicts, and take back others, in one transaction; return how many were taken back. After a failure everything is asked for anew."""
         try:
             self._prepare()
-            self._store(said)
+            return self._store(said)
         except UnknownIds:
             raise
         except Exception:
@@ -87,21 +109,27 @@ class VerdictBook:
             self._engine.dispose()
             raise
 
-    def _store(self, said: Mapping[str, tuple[str, bool]]) -> None:
-        now = datetime.now(timezone.utc)
+    def _store(self, said: Said) -> int:
+        now, withdrawn = datetime.now(timezone.utc), 0
         with self._engine.begin() as connection:
             decided = self._decided(connection, list(said))
             if unknown := [name for name in said if name not in decided]:
                 raise UnknownIds(unknown)
             rows = []
-            for name, (verdict, ood) in said.items():
-                row = decided[name]
-                kind = "ood" if ood else "right" if row["label"] == verdict else "wrong"
-                rows.append({**row, "id": name, "verdict": verdict, "said": now, "kind": kind})
-            for some in _parts(list(said)):
-                connection.execute(self._verdicts.delete().where(self._verdicts.c.id.in_(some)))
-            connection.execute(self._verdicts.insert(), rows)
+            for name, given in said.items():
+                if given is not None:
+                    row, (verdict, ood) = decided[name], given
+                    kind = "ood" if ood else "right" if row["label"] == verdict else "wrong"
+                    rows.append({**row, "id": name, "verdict": verdict, "said": now, "kind": kind})
+            for back in (True, False):
+                for some in _parts([name for name in said if (said[name] is None) == back]):
+                    gone = connection.execute(self._verdicts.delete().where(self._verdicts.c.id.in_(some)))
+                    withdrawn += gone.rowcount if back else 0
+            if rows:
+                connection.execute(self._verdicts.insert(), rows)
             self._count(connection)
+        self.withdrawn += withdrawn
+        return withdrawn
 
     def read(self) -> dict[str, str]:
         """Return all verdicts by name."""
@@ -114,11 +142,22 @@ class VerdictBook:
         self._engine.dispose()
 
     def _decided(self, connection: Any, names: list[str]) -> dict[str, dict[str, Any]]:
-        """Return the latest decision under each name."""
-        table, found = self._decisions, {}
+        """Return the latest decision under each name: of each, one row is read, however many there are."""
+        sql, table, found = self._sql, self._decisions, {}
         columns = [table.c[name] for name in ("id", "time", "label", "accept", "reason", "model")]
         for some in _parts(names):
-            chosen = self._sql.select(*columns).where(table.c.id.in_(some)).order_by(table.c.time, table.c.number)
+            asked = sql.union_all(*(sql.select(sql.literal(name).label("id")) for name in some)).subquery()
+
+            def latest(column: str, asked: Any = asked) -> Any:
+                own = sql.select(table.c[column]).where(table.c.id == asked.c.id).correlate(asked)
+                order = (table.c[name].desc() for name in (*LATEST, "run"))
+                return own.order_by(*order).limit(1).scalar_subquery()
+
+            places = latest("run").label("run"), latest("number").label("number")
+            keys = sql.select(*places).select_from(asked).subquery()
+            chosen = sql.select(*columns).join(
+                keys, sql.and_(table.c.run == keys.c.run, table.c.number == keys.c.number)
+            )
             found.update({row["id"]: dict(row) for row in connection.execute(chosen).mappings()})
         return found
 
@@ -140,6 +179,7 @@ class VerdictBook:
             for kind, n in kinds.items()
         ]
         yield "poscod_verdicts", "gauge", "Verdicts that are stored, by decision and what they say of it", values
+        yield "poscod_verdicts_withdrawn", "counter", "Verdicts that were taken back", [({}, float(self.withdrawn))]
 
 
 def read_verdicts(url: str) -> dict[str, str]:
@@ -160,8 +200,8 @@ def read_verdicts(url: str) -> dict[str, str]:
         book.close()
 
 
-def parse_verdicts(document: dict[str, Any], names: NDArray[Any], max_rows: int) -> dict[str, tuple[str, bool]]:
-    """Take verdicts out of a JSON object: by name of the row the verdict and whether it is OOD; the last one of a name counts."""
+def parse_verdicts(document: dict[str, Any], names: NDArray[Any], max_rows: int) -> dict[str, tuple[str, bool] | None]:
+    """Take verdicts out of a JSON object, by names of rows; the last one of a name counts."""
     given = document.get("verdicts")
     if document.keys() != {"verdicts"} or type(given) is not list:
         raise Refusal(422, "The JSON must hold verdicts, a list of objects with id and verdict, and nothing else.")
@@ -169,15 +209,18 @@ def parse_verdicts(document: dict[str, Any], names: NDArray[Any], max_rows: int)
         raise Refusal(422, "verdicts must hold at least one verdict, got none.")
     if len(given) > max_rows:
         raise too_many(max_rows)
-    said: dict[str, Any] = {}
+    said: dict[str, int | None] = {}
     for place, item in enumerate(given, 1):
         if type(item) is not dict or item.keys() != {"id", "verdict"} or type(item["id"]) not in (str, int):
             raise Refusal(422, f"Verdict {place} must be an object with id, a text or whole number, and verdict.")
         name = str(item["id"]) if type(item["id"]) is str or abs(item["id"]) < 2**63 else ""
         if not 0 < len(name) <= LONGEST_ID or not name.isprintable():
             raise Refusal(422, f"id of verdict {place} must have 1 to {LONGEST_ID} characters, all printable.")
-        said[name] = _code(item["verdict"], names, name)
-    return {name: ("ood" if code == STRANGER else str(names[code]), code == STRANGER) for name, code in said.items()}
+        said[name] = None if item["verdict"] is None else _code(item["verdict"], names, name)
+    return {
+        name: None if code is None else ("ood" if code == STRANGER else str(names[code]), code == STRANGER)
+        for name, code in said.items()
+    }
 
 
 def _code(verdict: Any, names: NDArray[Any], name: str) -> int:
@@ -190,7 +233,9 @@ def _code(verdict: Any, names: NDArray[Any], name: str) -> int:
     if code == NOT_REVIEWED:
         shown = str(verdict)[:100]
         allowed = listed(str(label) for label in names.tolist())
-        raise Refusal(422, f"verdict must be a class ({allowed}) or ood, got '{shown}' for id '{name}'.")
+        raise Refusal(
+            422, f"verdict must be a class ({allowed}) or ood, or null to take one back, got '{shown}' for id '{name}'."
+        )
     return code
 
 

@@ -17,8 +17,8 @@ from sklearn.frozen import FrozenEstimator
 
 from poscod._validation import Floats
 from poscod.activations import Activations
-from poscod.backends.dask._chunks import Chunks, Indices, as_chunks, as_vector, draw, is_frame
-from poscod.backends.dask._passes import Passes, Progress
+from poscod.backends.dask._chunks import Chunks, DaskActivations, Indices, as_chunks, as_vector, draw, is_frame
+from poscod.backends.dask._passes import Passes, Progress, dask
 from poscod.backends.dask._ratio import check_sampled, fit_linear, is_linear, sampled
 from poscod.exceptions import InvalidInputError
 from poscod.model import (
@@ -26,6 +26,7 @@ from poscod.model import (
     Compared,
     Extent,
     Kept,
+    Keys,
     Labeled,
     NetworkHead,
     Range,
@@ -33,15 +34,18 @@ from poscod.model import (
     Scorer,
     Seen,
     Unlabeled,
+    check_traffic,
     extents,
     features_of,
     fit_classifier,
     fit_on,
     given_classifier,
     join,
+    keys_of,
     measured,
     ranges_of,
     ratio_weights,
+    row_keys,
     temperature_of,
     view,
 )
@@ -61,6 +65,8 @@ def fit(
     X_unlabeled: Any = None,
     sample_weight: Any = None,
     *,
+    X_reviewed: Any = None,
+    y_reviewed: Any = None,
     sample_rows: int | None = None,
     progress: Progress | None = None,
 ) -> POSCOD:
@@ -79,6 +85,10 @@ def fit(
         The traffic, where it is not marked in y.
     sample_weight : dask Array of shape (n,), dask Series or array-like, default=None
         Weights of the rows of X, in their order. They are brought to this process.
+    X_reviewed : rows in memory, default=None
+        Rows of the traffic that people have looked at, as `POSCOD.fit` takes them on one machine: an array, a pandas frame with the columns of X, or `poscod.Activations`.
+    y_reviewed : array-like of shape (k,), default=None
+        Their verdicts: a class, `poscod.OOD`, or None.
     sample_rows : int, default=None
         Classifiers and ratios that need their rows in memory are fitted on so many rows of each kind, drawn at random; all where
         there are no more. None refuses such parts.
@@ -95,11 +105,18 @@ def fit(
     With the same random_state the rows are split as by `POSCOD.fit` on the same rows in the same order. The temperature, and the
     threshold with all that is promised of it, come from a uniform sample of the rows that are held out for them: at most 10^6 rows, and
     at most 2 * 10^7 numbers (rows times classes). Where the sample holds all of them, theta, pi, temperature and threshold agree with
-    `POSCOD.fit` to rounding.
+    `POSCOD.fit` to rounding. What verdicts say is learned beside 20,000 rows of each side.
     """
     engine = ChunkEngine(model, X, X_unlabeled, sample_rows, Passes(progress))
     weight = None if sample_weight is None else as_vector(sample_weight)
-    fitted: POSCOD = fit_on(clone(model), engine, as_vector(y), weight)
+    if dask().is_dask_collection(X_reviewed) or isinstance(X_reviewed, DaskActivations):
+        raise InvalidInputError(
+            "{parameter} must be rows in memory, got {got}: reviewed rows are few, bring them with compute().",
+            parameter="X_reviewed",
+            got=type(X_reviewed).__name__,
+        )
+    X_reviewed = check_traffic(engine.like, X_reviewed, "X_reviewed")
+    fitted: POSCOD = fit_on(clone(model), engine, as_vector(y), weight, reviewed=(X_reviewed, y_reviewed))
     return fitted
 
 
@@ -137,6 +154,13 @@ class ChunkEngine:
             return 0
         check_sampled(self._ratio, self._sample_rows)
         return len(self._traffic)
+
+    def keys(self, at: Indices | None, other: Any) -> tuple[Keys, Keys]:
+        """Return a number by content of the rows at these positions, or of the traffic, and of other rows in memory."""
+        rows = self._traffic if at is None else self._rows.pick(at)
+        assert rows is not None
+        found = self._passes.collect(rows.map(_keys, other).parts, "row keys")
+        return np.concatenate(found), row_keys(self.like, other, 0)[1]
 
     def train(self, template: Any, rows: Labeled, classes: NDArray[Any]) -> Any:
         """Fit a classifier on a sample; a frozen one is only checked."""
@@ -264,9 +288,13 @@ def _matrix(rows: Any, classifier: Any, features: bool) -> NDArray[Any]:
     return np.asarray(view(classifier, rows, with_features=False).logits if found is None else found)
 
 
-def _scores(rows: Any, scorer: Scorer) -> tuple[Floats, Floats]:
+def _scores(rows: Any, scorer: Scorer) -> tuple[Floats, Floats, Keys]:
     seen, log_ratio = scorer.seen(rows)
-    return np.asarray(seen.logits, dtype=np.float64), log_ratio
+    return np.asarray(seen.logits, dtype=np.float64), log_ratio, keys_of(rows)
+
+
+def _keys(rows: Any, other: Any) -> Keys:
+    return row_keys(rows, other, 0)[0]
 
 
 def _logits(rows: Any, classifier: Any) -> Floats:
