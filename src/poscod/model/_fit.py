@@ -277,7 +277,7 @@ def _by_shares(
     withdraw(fitted, suspect)
     weight, settles = sets.weight, False
     if reviewed is not None and looked is not None and fitted is not None:
-        views, (first, second) = engine.compared(learn.at, seen.rows)
+        views, (first, second) = engine.compared(learn.at, seen.rows, MIX_ROWS)
         some, at = learn.take(first), seen.rows[second]
         own = engine.score(scorer, some.at).log_ratio
         sides = (

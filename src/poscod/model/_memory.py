@@ -130,8 +130,8 @@ class Memory:
         chosen = np.arange(0, len(self._seen), -(-len(self._seen) // rows))
         return _kept(chosen, scorer, take(self.traffic, chosen), self._seen[chosen])
 
-    def compared(self, at: Indices, chosen: Indices) -> Compared:
-        """Return what was seen of some rows and of some traffic, to look for drift."""
+    def compared(self, at: Indices, chosen: Indices, most: int | None = None) -> Compared:
+        """Return what was seen of some rows and of some traffic: all of it here, or samples of no more than so many rows."""
         assert self._seen is not None
         return Compared((self._rows(at), self._seen[chosen]), (np.arange(len(at)), np.arange(len(chosen))))
 

@@ -245,10 +245,10 @@ class ChunkEngine:
         chosen = np.arange(0, len(self._traffic), -(-len(self._traffic) // rows))
         return self._kept(chosen, scorer, self._traffic.pick(chosen))
 
-    def compared(self, at: Indices, chosen: Indices) -> Compared:
-        """Bring what is seen of samples of these rows and of this traffic, to look for drift."""
+    def compared(self, at: Indices, chosen: Indices, most: int = MOVED_ROWS) -> Compared:
+        """Bring what is seen of samples of these rows and of this traffic, no more than so many of each."""
         assert self._traffic is not None
-        some = [draw(len(places), MOVED_ROWS, self._rng) for places in (at, chosen)]
+        some = [draw(len(places), most, self._rng) for places in (at, chosen)]
         tables = self._rows.pick(at[some[0]]), self._traffic.pick(chosen[some[1]])
         first, second = (view(self._classifier, rows.bring(self._passes, "drift"), with_features=self._features) for rows in tables)  # fmt: skip
         return Compared((first, second), (some[0], some[1]))
