@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from hostile import stream
@@ -130,7 +131,7 @@ def forge(rng: random.Random, data: bytes) -> bytes:
 class Fuzzer:
     """Seeds in a folder, and a way to try each kind."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, classifiers: dict[str, Any] | None = None) -> None:
         self.folder = folder
         world = GaussianWorld([[0.0, 0.0], [3.0, 0.0]], [[1.5, 4.0]])
         X, y = world.sample_id(400, random_state=0)
@@ -139,6 +140,12 @@ class Fuzzer:
         self.model = folder / "model.poscod"
         model.save(self.model)
         self.schema = model.schema_
+        kept = {}
+        for name, classifier in (classifiers or {}).items():
+            POSCOD(classifier, CorrectedSigmoid("paper", l2=1e-3), calibration=0.5, random_state=0).fit(
+                X[:100], y[:100], X_unlabeled=X[100:200]
+            ).save(folder / f"{name}.poscod")
+            kept[name] = (folder / f"{name}.poscod").read_bytes()
         columns = {"0": X[:20, 0], "1": X[:20, 1]}
         named = pa.table({**columns, "name": [f"row {i}" for i in range(20)]})
         files = {
@@ -165,6 +172,7 @@ class Fuzzer:
         self.kinds: dict[str, tuple[bytes, Callable[[random.Random, bytes], bytes], Callable[[Path], None]]] = {
             "model, bytes": (self.model.read_bytes(), mutate, self._predict_with),
             "model, forged": (self.model.read_bytes(), forge, self._predict_with),
+            **{f"model of {name}, forged": (data, forge, self._predict_with) for name, data in kept.items()},
             "pickle": (pickle.dumps(dump, 4), mutate, read_pickle),
             "pickle, protocol 2": (pickle.dumps(dump, 2), mutate, read_pickle),
             "score dump": (pickle.dumps(dump, 4), mutate, lambda path: read_openood(path, direction="confidence")),
@@ -282,9 +290,24 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def boosters() -> dict[str, Any]:
+    """Classifiers whose readers are native code, or follow indices."""
+    import catboost
+    import lightgbm
+    import xgboost
+
+    return {
+        "forest": RandomForestClassifier(3, random_state=0),
+        "boosting": HistGradientBoostingClassifier(max_iter=3, random_state=0),
+        "xgboost": xgboost.XGBClassifier(n_estimators=3, n_jobs=1),
+        "lightgbm": lightgbm.LGBMClassifier(n_estimators=3, n_jobs=1, verbose=-1),
+        "catboost": catboost.CatBoostClassifier(iterations=3, thread_count=1, verbose=0, allow_writing_files=False),
+    }
+
+
 def fuzz(folder: Path, seconds: float, seed: int) -> int:
     """Try until the time is over, and print what happened; return how many were at fault."""
-    fuzzer = Fuzzer(folder)
+    fuzzer = Fuzzer(folder, boosters())
     total: dict[str, Counter[str]] = {kind: Counter() for kind in fuzzer.kinds}
     start, most, end = megabytes(), 0.0, time.monotonic() + seconds
     rounds = 0

@@ -29,7 +29,7 @@ def test_the_fuzzer_goes_on_after_a_fault_and_tells_all(monkeypatch, tmp_path, c
     """One kind has a fault of its own, one dies: both are counted, kept and told, and the others are tried."""
     init = Fuzzer.__init__
 
-    def with_faults(self, folder):
+    def with_faults(self, folder, classifiers=None):
         init(self, folder)
         seed = self.kinds["pickle"][0]
         self.kinds = {

@@ -7,8 +7,9 @@
 
 from poscod.model._again import rows_before, traffic_places
 from poscod.model._choices import Choice, choices_of
-from poscod.model._codec import ModelFileError, read_npy
+from poscod.model._codec import read_npy
 from poscod.model._drift import ON_DRIFT, InputsDriftedError, InputsDriftedWarning, drift_document, named
+from poscod.model._errors import ModelFileError
 from poscod.model._estimates import Estimates, estimates_of, share_at_fit
 from poscod.model._estimates_words import choices_document, estimates_document
 from poscod.model._evaluate import (

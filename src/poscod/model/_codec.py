@@ -25,6 +25,8 @@ from sklearn.utils._metadata_requests import SIMPLE_METHODS
 
 from poscod import activations, mix, problem, ratio, risk, rule, scores, selector, strategies
 from poscod.exceptions import InvalidInputError, PoscodError
+from poscod.model._errors import ModelFileError
+from poscod.model._kept import KEPT, class_name, is_kept
 
 # Modules and folders whose classes make up a fitted model, beside this folder.
 FAMILIES = (activations, problem, rule, scores, risk, ratio, mix, strategies, selector)
@@ -38,15 +40,6 @@ SCALARS: dict[str, type[np.generic]] = {
         *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
     )
 }
-
-
-class ModelFileError(InvalidInputError):
-    """A file is not a model of this library, is damaged, or holds something that is not trusted."""
-
-
-def class_name(cls: type) -> str:
-    """Return the full name of a class."""
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 @functools.cache
@@ -113,6 +106,9 @@ class Encoder:
             return {**self._array(np.asarray(value), where), "scalar": True}
         if kind.__module__.partition(".")[0] == "poscod":
             return self._own(value, where)
+        if is_kept(value):
+            name = class_name(kind)
+            return {"kept": name, "state": self.encode(KEPT[name].take(value), where)}
         return {"foreign": self._foreign(value, where), "class": class_name(kind)}
 
     def _own(self, value: Any, where: str) -> Any:
@@ -166,6 +162,7 @@ class Decoder:
     def __init__(self, read: Callable[[str], bytes], undump: Callable[[bytes], Any], older: Mapping[str, type]) -> None:
         self._read, self._undump, self._older = read, undump, older
         self._members: dict[str, Any] = {}
+        self._copied: set[int] = set()
 
     def decode(self, node: Any) -> Any:
         """Return the value of a JSON node."""
@@ -235,6 +232,19 @@ class Decoder:
     def _foreign(self, node: dict[str, Any]) -> Any:
         return self._member(node["foreign"], "foreign/", self._undump)
 
+    def _kept(self, node: dict[str, Any]) -> Any:
+        kind = KEPT.get(str(node["kept"]))
+        if kind is None:
+            raise ModelFileError(
+                f"names the class '{node['kept']}', which is not kept in poscod models: it is not read."
+            )
+        state = self.decode(node["state"])
+        for array in (state[name] for name in kind.copied if name in state):
+            if id(array) in self._copied:  # one array in many copies would grow
+                raise ModelFileError("holds an estimator that reads the same arrays again and again: it is not read.")
+            self._copied.add(id(array))
+        return kind.make(state)
+
     def _member(self, name: str, folder: str, make: Callable[[bytes], Any]) -> Any:
         # What was checked as one kind must not be read as the other.
         if not str(name).startswith(folder):
@@ -253,6 +263,7 @@ DECODERS: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
     "array": Decoder._array,
     "objects": Decoder._objects,
     "foreign": Decoder._foreign,
+    "kept": Decoder._kept,
     "class": Decoder._own,
 }
 

@@ -27,8 +27,10 @@ import sklearn
 from poscod._files import growth, open_source, replacing
 from poscod.exceptions import InvalidInputError, PoscodError
 from poscod.model import _first_edition
-from poscod.model._codec import Decoder, Encoder, ModelFileError, class_name, registry
+from poscod.model._codec import Decoder, Encoder, registry
+from poscod.model._errors import ModelFileError
 from poscod.model._foreign import dump, skops, types_of
+from poscod.model._kept import class_name
 from poscod.model._trial import check_state
 
 PROTOCOL = 2
@@ -49,8 +51,16 @@ FORMAT = "poscod-model"
 MANIFEST, STATE = "manifest.json", "state.json"
 _MEMBER = re.compile(r"state\.json|arrays/\d+\.npy|foreign/\d+\.skops")
 # Harmless types that skops leaves to its caller, in nearly every pipeline for data frames: numpy.dtype is taken from an empty array (what is
-# in that array is checked by itself), and a column selector is a pattern and names of types, set as attributes.
-_HARMLESS = frozenset({"numpy.dtype", "sklearn.compose._column_transformer.make_column_selector"})
+# in that array is checked by itself), and a column selector is a pattern and names of types, set as attributes. Histogram boosting of categories holds
+# scikit-learn's check of an array with some arguments; a partial call calls nothing that is not trusted by itself.
+_HARMLESS = frozenset(
+    {
+        "functools.partial",
+        "numpy.dtype",
+        "sklearn.compose._column_transformer.make_column_selector",
+        "sklearn.utils.validation.check_array",
+    }
+)
 
 
 class UntrustedTypesError(ModelFileError):

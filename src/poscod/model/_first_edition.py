@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from poscod.model._codec import ModelFileError
+from poscod.model._errors import ModelFileError
 from poscod.model._schema import Schema
 from poscod.model._scorer import Scorer
 from poscod.problem import Budget, Problem

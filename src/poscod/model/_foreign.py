@@ -16,7 +16,9 @@ from typing import Any
 from poscod._files import growth
 from poscod._optional import require
 from poscod.exceptions import InvalidInputError
-from poscod.model._codec import ModelFileError, class_name, read_npy
+from poscod.model._codec import read_npy
+from poscod.model._errors import ModelFileError
+from poscod.model._kept import class_name
 
 # Sparse matrices inside skops files are compressed; honest ones shrink by less than this.
 _SPARSE_RATIO = 200

@@ -14,7 +14,7 @@ import numpy as np
 
 from poscod._validation import check_number
 from poscod.exceptions import PoscodError
-from poscod.model._codec import ModelFileError
+from poscod.model._errors import ModelFileError
 from poscod.model._schema import Schema
 from poscod.model._scorer import Scorer
 from poscod.problem import Problem, ScodProblem
