@@ -16,7 +16,7 @@ from poscod.cli._tables import TableWriter
 from poscod.exceptions import InvalidInputError
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data" / "clinc"
-COLUMNS = ("--answer", "answer", "--confidence-column", "confidence", "--embedding", "embedding", "--ratio", "paper")
+COLUMNS = ("--answer", "reply", "--confidence-column", "confidence", "--embedding", "embedding", "--ratio", "paper")
 
 
 def shell(capsys, *words):
@@ -45,15 +45,15 @@ def test_shell_reads_answers(answers_file, tmp_path, capsys):
     code, _, err = shell(capsys, "predict", answers_file, DATA / "oos.parquet", "--prefix", "p_", "-o", out_of)
     assert code == 0, err
     table = pq.read_table(out_of)
-    assert table["p_label"].to_pylist() == table["answer"].to_pylist()
+    assert table["p_label"].to_pylist() == table["reply"].to_pylist()
     assert np.mean(table["p_accept"].to_pylist()) < 0.15
 
 
 def test_service_takes_answers(answers_file, serve):
     table, model = pq.read_table(DATA / "test.parquet").slice(0, 6), POSCOD.load(answers_file)
-    columns = {name: table[name].to_pylist() for name in ("answer", "confidence", "embedding")}
-    columns["answer"][5] = "something new"
-    arrays = {"answer": np.array(columns["answer"])} | {
+    columns = {name: table[name].to_pylist() for name in ("reply", "confidence", "embedding")}
+    columns["reply"][5] = "something new"
+    arrays = {"reply": np.array(columns["reply"])} | {
         name: np.array(columns[name]) for name in ("confidence", "embedding")
     }
     expected = model.decide(model.schema_.rows(arrays))
@@ -61,18 +61,18 @@ def test_service_takes_answers(answers_file, serve):
     found = running.client.post("/v1/decide", json={"columns": columns})
     assert found.status_code == 200, found.text
     decided = found.json()["decisions"]
-    assert decided["label"] == [*columns["answer"][:5], "another answer"]
+    assert decided["label"] == [*columns["reply"][:5], "another answer"]
     np.testing.assert_allclose(decided["risk"], expected.risk, rtol=1e-9)
     records = [{name: values[i] for name, values in columns.items()} for i in range(6)]
     assert running.client.post("/v1/decide", json={"records": records}).json()["decisions"] == decided
     for body in (
         {"rows": [[1.0]]},
         {"activations": {"logits": [[1.0]]}},
-        {"columns": {**columns, "answer": [None] * 6}},
+        {"columns": {**columns, "reply": [None] * 6}},
     ):
         refused = running.client.post("/v1/decide", json=body)
         assert refused.status_code == 422, refused.text
-    assert running.client.get("/v1/model").json()["inputs"]["answer"] == "answer"
+    assert running.client.get("/v1/model").json()["inputs"]["answer"] == "reply"
 
 
 def test_graphs_cannot_read_answers(answers_file):
@@ -88,7 +88,7 @@ def test_free_answers_are_right_or_wrong(tmp_path, capsys):
         with TableWriter(tmp_path / f"{name}.parquet") as file:
             file.write(
                 {
-                    "correct": np.array(table["answer"].to_pylist()) == truth,
+                    "correct": np.array(table["reply"].to_pylist()) == truth,
                     "doubt": 1.0 - np.array(table["confidence"].to_pylist()),
                     "embedding": np.array(table["embedding"].to_pylist()),
                 }
@@ -111,14 +111,14 @@ def test_free_answers_are_right_or_wrong(tmp_path, capsys):
 def test_refusals_are_sentences(tmp_path, capsys):
     for words, sentence in (
         (
-            ("--answer", "answer", "--risk-column", "confidence"),
+            ("--answer", "reply", "--risk-column", "confidence"),
             "it is a confidence, change its sign (in the shell: --confidence-column)",
         ),
-        (("--answer", "answr"), "did you mean 'answer'?"),
+        (("--answer", "repli"), "did you mean 'reply'?"),
         (("--risk-column", "confidence"), "must say whether each answer is right"),
-        (("--answer", "answer", "--risk-column", "text"), "column 'text' of"),
-        (("--answer", "answer", "--classifier", "forest"), "--classifier trains a classifier"),
-        (("--answer", "answer", "--engine", "dask"), "need rows in memory"),
+        (("--answer", "reply", "--risk-column", "text"), "column 'text' of"),
+        (("--answer", "reply", "--classifier", "forest"), "--classifier trains a classifier"),
+        (("--answer", "reply", "--engine", "dask"), "need rows in memory"),
         (("--probabilities", "p_*", "--risk-column", "confidence"), "choose one"),
         (("--answer", "intent"), "is the target and cannot be an input"),
     ):
