@@ -16,7 +16,7 @@ from poscod.model import choices_document, choices_of, estimates_document, estim
 from poscod.monitor import Reference
 from poscod.problem import CostProblem, GeneralisedProblem, ScodProblem
 from poscod.ratio import CorrectedSigmoid
-from poscod.selector import Calibration
+from poscod.selector import Calibration, Drift
 from poscod.theory import FiniteWorld, GaussianWorld
 
 WORLD = GaussianWorld([[0.0, 0.0], [2.2, 0.0]], [[1.1, 2.6]], weight_id=[0.6, 0.4])
@@ -117,6 +117,21 @@ def test_one_row_of_each_group_counts(model):
     reference = Reference.from_model(other)
     assert reference.tpr() == other.estimates().tpr
     assert reference.fpr()[:3] == other.estimates().free.fpr[:3]
+
+
+@pytest.mark.parametrize("change", [{"trained_on": True}, {"drift": "undecided"}])
+def test_what_rests_on_stillness_is_withdrawn_everywhere(model, change):
+    """Where known inputs may have moved, or the classifier has seen the labeled rows, only a bound of FPR is told; by a monitor, too."""
+    if "drift" in change:
+        change = {"drift": Drift("undecided", ("column 0",), (0.3,), (1.0,), 0.5, 0.2, False, None)}
+    other = POSCOD.__new__(POSCOD)
+    other.__dict__.update(vars(model))
+    other.calibration_ = dataclasses.replace(model.calibration_, **change)
+    found, reference = other.estimates(), Reference.from_model(other)
+    assert np.isnan(found.free.fpr.estimate)
+    assert reference.fpr()[1:3] == found.free.fpr[1:3] != model.estimates().free.fpr[1:3]
+    assert Reference.from_dict(reference.to_dict()).fpr()[1:3] == reference.fpr()[1:3]
+    assert "only this is certain" in estimates_document(other)["lines"][2]["text"]
 
 
 def test_another_loss(model):

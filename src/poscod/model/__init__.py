@@ -26,6 +26,7 @@ from poscod.model._evaluate import (
     measure_promise,
     measured_of,
     mix_for,
+    not_still_at_fit,
     read_sample,
     sample_of,
     unlabeled_evaluation_of,

@@ -27,7 +27,15 @@ from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError
 from poscod.metrics import Interval
 from poscod.mix import ClassMix
-from poscod.model import Tally, drift_document, estimate_share, mix_for, share_at_fit, unlabeled_evaluation_of
+from poscod.model import (
+    Tally,
+    drift_document,
+    estimate_share,
+    mix_for,
+    not_still_at_fit,
+    share_at_fit,
+    unlabeled_evaluation_of,
+)
 from poscod.monitor._laws import Laws, laws_of
 from poscod.monitor._partitions import (
     MOST_CELLS,
@@ -79,6 +87,8 @@ class Reference:
         ISO date of the calibration.
     drift : dict or None, default=None
         What was known at fit of inputs that moved, or may have, as every document says it.
+    doubt : str, default=""
+        Why ID inputs of the second sample are not like the ID rows, or may not be: only a bound of FPR is known then.
 
     Notes
     -----
@@ -107,6 +117,7 @@ class Reference:
     loss_counts: Counts
     created: str
     drift: dict[str, Any] | None = None
+    doubt: str = ""
 
     @classmethod
     def from_model(
@@ -168,7 +179,7 @@ class Reference:
             bins=bins,
             created=created,
         )
-        return replace(made, drift=drift_document(model))
+        return replace(made, drift=drift_document(model), doubt=not_still_at_fit(rows) if source == "fit" else "")
 
     @classmethod
     def from_decisions(
@@ -396,9 +407,8 @@ class Reference:
         if self.prior.low == 1.0:
             return mixed.rate(level)
         values, mix = np.unique(self.loss_matrix), self._other_mix
-        found = unlabeled_evaluation_of(
-            self.tally, mixed, self.prior_at(level), 0.5, level, loss_values=values, mix=mix
-        )
+        how: dict[str, Any] = {"loss_values": values, "mix": mix, "why": self.doubt}
+        found = unlabeled_evaluation_of(self.tally, mixed, self.prior_at(level), 0.5, level, **how)
         return Interval(*found.fpr[:4])
 
     def to_dict(self) -> dict[str, Any]:
@@ -456,6 +466,7 @@ class Reference:
                 spent,
                 data["created"],
                 _read_drift(data.get("drift")),
+                str(data.get("doubt", "")),
             )
             _ = reference.tpr_promised
         return reference
