@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 
 from poscod import _show
-from poscod._validation import Floats, check_choice, check_number, check_weight
+from poscod._validation import Floats, check_choice, check_number
 from poscod.activations import Activations
 from poscod.decision import Decisions
 from poscod.exceptions import InvalidInputError, PoscodWarning
-from poscod.labels import as_labels, codes_of, marked_rows
+from poscod.labels import as_labels, codes_of
 from poscod.metrics import Interval
 from poscod.mix import ClassMix
 from poscod.model._drift import column_names, named_columns
@@ -417,23 +417,6 @@ def unlabeled_evaluation_of(
         fpr,
         scod_risk(selective, Interval(fpr.estimate, fpr.low, fpr.high, level), alpha),
     )
-
-
-def label_free_risk(model: Any, X: Any, y: NDArray[Any], sample_weight: Any) -> float:
-    """Return a bound of the SCOD risk as one number to choose models by; marked rows are traffic."""
-    mark = marked_rows(y)
-    weight = check_weight(sample_weight, "sample_weight", n_rows(X), like="X")
-    decisions, loss, codes = judge(model, take(X, np.flatnonzero(~mark)), y[~mark])
-    known, traffic = (None, None) if weight is None else (weight[~mark], weight[mark])
-    mix, problem = mix_for(model, "traffic"), model.rule_.problem
-    if mix is not None:
-        known = mix_weights(mix, codes, known)
-    tpr = float(np.average(decisions.accept, weights=known))
-    if tpr == 0.0:
-        return float(problem.loss_matrix(len(model.classes_)).max())
-    passed = model.decide(take(X, np.flatnonzero(mark))).accept if mark.any() else np.zeros(0)
-    fpr = float(np.average(passed, weights=traffic)) if len(passed) else 0.0
-    return ScodProblem(problem.alpha).risk(float(np.average(loss * decisions.accept, weights=known)) / tpr, fpr)
 
 
 def scod_risk(selective: Interval, fpr: Interval, alpha: float) -> Interval:

@@ -25,11 +25,11 @@ from poscod.exceptions import InvalidInputError
 from poscod.labels import as_labels
 from poscod.mix import ClassMix
 from poscod.model import _file
+from poscod.model._choosing import label_free_risk
 from poscod.model._estimates import Estimates, estimates_of
 from poscod.model._evaluate import (
     Evaluation,
     UnlabeledEvaluation,
-    label_free_risk,
     measure_own,
     read_sample,
 )
