@@ -150,8 +150,8 @@ BAD = {
         "d.csv is a folder, and must hold files of one format .* got none",
     ),
     "unknown extension": (
-        lambda f: (f / "a.xlsx").write_text("x"),
-        ["fit", "a.xlsx", *FIT[2:]],
+        lambda f: (f / "a.ods").write_text("x"),
+        ["fit", "a.ods", *FIT[2:]],
         "must end in .csv, .parquet",
     ),
     "empty file": (lambda f: (f / "labeled.csv").write_text(""), FIT, "could not be read as CSV"),
@@ -205,15 +205,10 @@ BAD = {
         ["predict", "ood.csv", "model.poscod", "-o", "out.csv"],
         "ood.csv is a table, not a model: the model file comes first",
     ),
-    "semicolons": (
-        lambda f: (f / "labeled.csv").write_text("größe;width;animal\n1,5;2,5;cat\n"),
+    "thousands or decimals": (
+        lambda f: (f / "labeled.csv").write_text("größe;width;animal\n1,500;2,5;cat\n"),
         FIT,
-        "labeled.csv seems to be separated by ';': poscod reads commas",
-    ),
-    "tabs": (
-        lambda f: (f / "unlabeled.csv").write_text("größe\twidth\n1.5\t2.5\n"),
-        FIT,
-        "unlabeled.csv seems to be separated by tabs: poscod reads commas",
+        "labeled.csv is not clear: column 'größe' holds numbers such as '1,500', thousands or decimals",
     ),
     "missing id": (None, [*FIT, "--row-id", "name"], "has no column 'name'"),
     "glob without a match": (None, [*FIT, "--features", "f_*"], "no column that matches 'f_\\*'"),
@@ -222,14 +217,14 @@ BAD = {
     "text as a feature": (
         None,
         [*FIT, "--features", "row"],
-        "column 'row' of labeled.csv must hold numbers, got text",
+        "labeled.csv has no columns to use as features. Columns that are not used: 'row' .a name for each row",
     ),
     "text halfway": (_halfway_text, FIT, "numbers, and then 'many' at row 300"),
     "text halfway, chosen": (_halfway_text, [*FIT, *FEATURES], "'many' at row 300"),
     "no numbers at all": (
         _write("labeled", größe=None, width=None),
         FIT,
-        "has no columns of numbers to use as features",
+        "has no columns to use as features. Columns that are not used: 'row'",
     ),
     "column missing in the traffic": (
         _write("unlabeled", width=None),
@@ -249,14 +244,16 @@ BAD = {
     ),
     # values
     "NaN": (
-        lambda f: write_table(f / "labeled.csv", spoiled("labeled", "größe", 17, np.nan)),
-        FIT,
-        "column 'größe' of labeled.csv must hold finite numbers, got a gap at row 18: fill .* in all tables, or leave .* --exclude 'größe'",
+        lambda f: write_table(f / "test.csv", spoiled("test", "größe", 17, np.nan)),
+        ["predict", "model.poscod", "test.csv", "-o", "out.csv"],
+        "column 'größe' of test.csv must hold finite numbers, got a gap at row 18: fill .* in all tables, or leave .* --exclude 'größe'",
     ),
     "several gaps": (
-        _write("unlabeled", width=np.where(np.arange(SIZES["unlabeled"]) % 9 == 4, np.nan, 1.0)),
-        FIT,
-        "column 'width' of unlabeled.csv must hold finite numbers, got 27 gaps, the first at row 5: fill or drop",
+        _write(
+            "log", width=np.where(np.arange(SIZES["log"]) % 9 == 4, np.nan, 1.0), größe=np.full(SIZES["log"], np.inf)
+        ),
+        ["predict", "model.poscod", "log.csv", "-o", "out.csv"],
+        "log.csv cannot be read: column 'größe' must hold finite numbers, got inf at row 1; column 'width' must hold finite numbers, got 3 gaps, the first at row 5: fill or drop",
     ),
     "too few rows for the ratio": (
         lambda f: write_table(f / "labeled.csv", {k: v[:18] for k, v in table("labeled").items()}),
@@ -332,7 +329,7 @@ BAD = {
     "lists into CSV": (
         lambda f: write_table(f / "ood.parquet", columns_of("ood")),
         ["predict", "model.poscod", "ood.parquet", "-o", "out.csv"],
-        "column 'features' holds lists, which CSV cannot",
+        "column 'features' holds lists, which CSV and Excel cannot",
     ),
     # models
     "missing model": (None, ["predict", "no.poscod", *PREDICT[2:]], "cannot use no.poscod: no such file"),

@@ -430,7 +430,9 @@ def test_a_csv_file_is_parsed_once(shell, tables, tmp_path, monkeypatch):
     parsed = []
     opened = _arrow._open_csv
     monkeypatch.setattr(
-        _arrow, "_open_csv", lambda path, names: (parsed.append(path.name) if names else None, opened(path, names))[1]
+        _arrow,
+        "_open_csv",
+        lambda path, names, by: (parsed.append(path.name) if names else None, opened(path, names, by))[1],
     )
     words = [f"{tables}/labeled.csv", f"{tables}/unlabeled.csv", *CHOSEN, *FAST, "-o", tmp_path / "m.poscod"]
     assert shell("fit", *words).code == 0

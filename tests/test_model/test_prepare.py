@@ -221,3 +221,32 @@ def test_frames_of_numbers_are_taken_as_they_are(world):
     plain = POSCOD(ratio=FAST, prepare="never", random_state=0).fit(numbers[0], y, X_unlabeled=numbers[1])
     assert framed.scorer_.preparation is None
     np.testing.assert_array_equal(framed.decide(numbers[1]).score, plain.decide(numbers[1]).score)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_drift_verdicts_groups_and_copies_speak_of_the_columns_of_the_table():
+    from poscod import OOD
+    from poscod.review import queue, stranger_groups, strangers
+
+    (X, y), log = gems(700, 0), pd.concat([gems(500, 1)[0], gems(150, 2, ood=True)[0]], ignore_index=True)
+    moved = gems(600, 1)[0]
+    moved["carat"], moved["depth"] = moved["carat"] + 0.6, moved["depth"] + 3.0
+    drifted = POSCOD(tpr_min=0.9, random_state=0).fit(X, y, X_unlabeled=moved)
+    drift = drifted.calibration_.drift
+    assert drift is not None
+    assert set(drift.columns) <= set(drifted.schema_.made)
+    assert {"depth", "carat"} & set(drift.columns)
+    groups = np.arange(len(X)) // 2
+    model = POSCOD(tpr_min=0.9, random_state=0).fit(X, y, X_unlabeled=log, groups=groups)
+    assert len(strangers(model, log).index) > 50
+    named = [name for group in stranger_groups(model, log) for name, _ in group.apart]
+    assert {"cut new", "depth"} & set(named)
+    chosen = queue(model, log, 60, random_state=0)
+    verdicts = [OOD if i >= 500 else model.predict_id(log.iloc[[i]])[0] for i in chosen.index]
+    again = POSCOD(tpr_min=0.9, random_state=0)
+    again.fit(X, y, X_unlabeled=log, X_reviewed=log.iloc[chosen.index], y_reviewed=verdicts)
+    assert again.calibration_.verdicts == 60
+    fresh = gems(800, 3)[0]
+    assert abs(again.decide(fresh).accept.mean() - 0.9) < 0.05
+    assert again.decide(gems(300, 4, ood=True)[0]).accept.mean() < 0.35

@@ -359,6 +359,40 @@ def test_a_frame_takes_texts_booleans_and_gaps(serve, folder):
     assert "missing" not in unknown.json()["error"]
 
 
+def test_a_prepared_table_takes_gaps_and_levels_never_seen(serve, folder):
+    pandas = pytest.importorskip("pandas")
+    from poscod.ratio import CorrectedSigmoid
+
+    rng = np.random.default_rng(0)
+    n = 400
+    frame = pandas.DataFrame({"size": rng.normal(size=n), "kind": rng.choice(["a", "b"], n), "on": rng.random(n) < 0.5})
+    frame.loc[::9, "size"] = np.nan
+    y = (frame["size"].fillna(0.0) + (frame["kind"] == "a") > 0.3).astype(int)
+    model = POSCOD(ratio=CorrectedSigmoid("paper", l2=1e-2, ood_prior=0.2), random_state=0)
+    model.fit(frame, y, X_unlabeled=frame.assign(size=frame["size"] + rng.normal(size=n))).save(folder / "made.poscod")
+    running = serve(folder / "made.poscod")
+    rows = [[0.5, "a", True], [None, "b", False], [0.1, "mauve", None]]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(frame)}
+    expected = model.decide(pandas.DataFrame(columns))
+    for body in (
+        {"rows": rows},
+        {"columns": columns},
+        {"records": [dict(zip(frame, row, strict=True)) for row in rows]},
+    ):
+        answer = running.client.post("/v1/decide?explain=true", json=body)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()["decisions"]
+        np.testing.assert_allclose(found["score"], expected.score)
+        assert found["accept"][2] is False
+        assert "kind = 'mauve'" in found["detail"][2]
+        assert "never seen" in found["detail"][2]
+    answer = running.client.post("/v1/decide", content=arrow(columns), headers={"content-type": ARROW})
+    assert_same(answer.json()["decisions"], expected)
+    wrong = running.client.post("/v1/decide", json={"rows": [["wide", "a", True]]})
+    assert wrong.status_code == 422
+    assert "column 'size' must hold numbers, got 'wide' at row 1" in wrong.json()["error"]
+
+
 def test_texts_and_columns_of_lists(serve, folder, model_file):
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.naive_bayes import MultinomialNB

@@ -26,7 +26,10 @@ _CSV_BLOCK = 1 << 20
 _CSV_HEADERS = 64
 _READ_BUFFER = 1 << 17
 _NAMES_OF_DIGITS = {"int": "^[-+]?0[0-9]+$", "float": "^[-+]?(0[0-9]+|[0-9]{19,})$"}
-_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
+_SEPARATORS = (",", ";", "\t", "|")
+# Decimals with a comma; such numbers that may as well be thousands; and digits that are numbers in some country, but not clearly which.
+_COMMA, _THOUSANDS = r"^[-+]?[0-9]+(,[0-9]+)?([eE][-+]?[0-9]+)?$", r"^[-+]?[0-9]{1,3}(,[0-9]{3})*$"
+_SOME_NUMBER = r"^[-+]?[0-9]{1,3}([.,' ][0-9]{3})*([.,][0-9]+)?$"
 
 
 @contextmanager
@@ -88,9 +91,10 @@ class CsvTable(Table):
         self._files = files
         self._kept: list[Any] | None = None
         with sentences(path, "CSV"):
-            names = _header(files[0])
+            self._separator = separator_of(files[0])
+            names = _header(files[0], self._separator)
             check_width(path, len(names))
-            found = {name: _Cells() for name in names}
+            found = {name: _Cells(self._separator != ",") for name in names}
             kept, n_rows = [], 0
             for batch in self._texts(list(found)) if len(found) == len(names) else ():
                 for name, cells in found.items():
@@ -99,10 +103,21 @@ class CsvTable(Table):
                 if whole:
                     kept.append(batch)
         self._types = {name: cells.type for name, cells in found.items()}
+        self._commas = {name for name, cells in found.items() if cells.kind == "comma"}
         if whole:
             self._kept = [self._typed(kept.pop(0), names) for _ in range(len(kept))]
         super().__init__(
-            path, [Column(name, arrow_kind(self._types[name])[0], None, found[name].remark) for name in names], n_rows
+            path,
+            [
+                Column(
+                    name,
+                    "unclear" if found[name].unclear else arrow_kind(self._types[name])[0],
+                    None,
+                    found[name].unclear or found[name].remark,
+                )
+                for name in names
+            ],
+            n_rows,
         )
 
     def _batches(self, rows: int, names: list[str]) -> Iterator[Any]:
@@ -115,7 +130,7 @@ class CsvTable(Table):
     def _texts(self, names: list[str]) -> Iterator[Any]:
         """Read these columns as texts."""
         for path in self._files:
-            with _open_csv(path, names) as file, _long_rows(path):
+            with _open_csv(path, names, self._separator) as file, _long_rows(path):
                 yield from file
 
     def _typed(self, batch: Any, names: list[str]) -> Any:
@@ -126,20 +141,24 @@ class CsvTable(Table):
             cells, kind = batch.column(name), self._types[name]
             if kind != pa.string():
                 gap = compute.is_in(cells, value_set=pa.array(GAPS))
+                if name in self._commas:
+                    cells = compute.replace_substring(cells, ",", ".")
                 cells = compute.if_else(gap, pa.scalar(None, pa.string()), cells).cast(kind)
             columns.append(cells)
         return pa.RecordBatch.from_arrays(columns, names)
 
 
-def _header(path: Path) -> list[str]:
-    """Return the names of a CSV file; one separated by something else than commas is refused."""
+def separator_of(path: Path) -> str:
+    """Return what stands between the names of a CSV file: comma, semicolon, tab or bar, whichever is there most outside of quotation marks."""
     with path.open("rb") as file:
         line = file.readline(_CSV_BLOCK).decode("utf-8", "replace").strip()
-    for separator, name in _SEPARATORS.items():
-        first, found, _ = line.partition(separator)
-        if found and "," not in line and first.count('"') % 2 == 0:
-            raise InvalidInputError(f"{path} seems to be separated by {name}: poscod reads commas.")
-    with _open_csv(path, None) as file:
+    outside = "".join(line.split('"')[::2])
+    return max(_SEPARATORS, key=outside.count)
+
+
+def _header(path: Path, separator: str) -> list[str]:
+    """Return the names of a CSV file."""
+    with _open_csv(path, None, separator) as file:
         names: list[str] = file.schema.names
     return names
 
@@ -158,14 +177,14 @@ def _long_rows(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _open_csv(path: Path, names: list[str] | None) -> Any:
+def _open_csv(path: Path, names: list[str] | None, separator: str) -> Any:
     pa, csv = arrow(), arrow("pyarrow.csv")
     with path.open("rb") as file:
         block = max(_CSV_BLOCK, _CSV_HEADERS * len(file.readline(_CSV_BLOCK)))
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(block_size=block, use_threads=False),
-        parse_options=csv.ParseOptions(newlines_in_values=True),
+        parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types=names and dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=False
         ),
@@ -173,26 +192,60 @@ def _open_csv(path: Path, names: list[str] | None) -> Any:
 
 
 class _Cells:
-    """What the cells of a CSV column seen so far can be: nothing yet, whole numbers, numbers, truth values or texts."""
+    """What the cells of a CSV column seen so far can be: nothing yet, whole numbers, numbers, numbers with a comma, truth values or texts."""
 
-    def __init__(self) -> None:
-        self.kind, self.remark = "", ""
+    def __init__(self, commas: bool) -> None:
+        self.kind, self.remark, self._commas = "", "", commas
+        self._decimals, self._doubtful, self._numbers = False, "", True
 
     @property
     def type(self) -> Any:
         pa = arrow()
-        return {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}.get(self.kind, pa.string())
+        if self.unclear:
+            return pa.string()
+        types = {"int": pa.int64(), "float": pa.float64(), "comma": pa.float64(), "bool": pa.bool_()}
+        return types.get(self.kind, pa.string())
+
+    @property
+    def unclear(self) -> str:
+        """Why cells may be numbers in more than one way; empty where they are clear."""
+        if self.kind == "comma":
+            return "" if self._decimals else f"numbers such as {self._doubtful!r}, thousands or decimals"
+        found = self.kind == "text" and self._numbers and self._doubtful
+        return f"numbers such as {self._doubtful!r}, which are not clear" if found else ""
 
     def see(self, cells: Any, start: int) -> None:
         """Look at more cells, which stand after `start` rows."""
         pa, compute = arrow(), arrow("pyarrow.compute")
-        if self.kind == "text":
+        if self.kind == "text" and not self._numbers:
             return
         values = cells.filter(compute.invert(compute.is_in(cells, value_set=pa.array(GAPS))))
+        if self.kind == "text":
+            self._with_commas(values, "text")
+            return
         before, found = self.kind, _kind_of(values, self.kind) if len(values) else self.kind
-        self.kind = "float" if {before, found} == {"int", "float"} else found if before in ("", found) else "text"
+        if found == "text" or before == "comma":
+            found = self._with_commas(values, found)
+        both = {before, found}
+        self.kind = found if before in ("", found) else "text"
+        self.kind = max(both - {"int"}) if both in ({"int", "float"}, {"int", "comma"}) else self.kind
         if self.kind == "text":
             self.remark = _first_text(values, cells, start, numbers=before in ("int", "float"))
+
+    def _with_commas(self, values: Any, found: str) -> str:
+        """Tell whether cells are numbers with a comma, and note whether they may be something else."""
+        compute = arrow("pyarrow.compute")
+        self._numbers &= (
+            compute.all(compute.match_substring_regex(values, f"({_SOME_NUMBER})|({_COMMA})")).as_py() is not False
+        )
+        odd = values.filter(compute.match_substring_regex(values, "[,' ]"))
+        if not len(odd):
+            return found
+        self._doubtful = self._doubtful or odd[0].as_py()[:40]
+        if not self._commas or not compute.all(compute.match_substring_regex(values, _COMMA)).as_py():
+            return found
+        self._decimals |= not compute.all(compute.match_substring_regex(odd, _THOUSANDS)).as_py()
+        return "comma"
 
 
 def _kind_of(values: Any, before: str) -> str:

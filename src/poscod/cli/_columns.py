@@ -78,21 +78,28 @@ class Block(Mapping[str, NDArray[Any]]):
 
     def finite(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
         """Return columns of finite numbers, or say which cell is none."""
-        return {name: self._finite(name) for name in names}
+        columns = {name: self[name] for name in names}
+        wrong = {name: said for name, values in columns.items() if (said := self._wrong(values))}
+        if not wrong:
+            return columns
+        first, options = next(iter(wrong)), " ".join(f"--exclude {shlex.quote(name)}" for name in wrong)
+        advice = f": fill or drop such rows in all tables, or leave the column{'s' * (len(wrong) > 1)} out with `poscod fit {options}`."
+        if len(wrong) == 1:
+            texts = columns[first].dtype.kind not in "fiub"
+            raise InvalidInputError(f"{self._what(first)} {wrong[first]}{'.' if texts else advice}")
+        found = "; ".join(f"column '{name}' {said}" for name, said in wrong.items())
+        raise InvalidInputError(f"{self.source} cannot be read: {found}{advice}")
 
-    def _finite(self, name: str) -> NDArray[Any]:
-        values = self[name]
+    def _wrong(self, values: NDArray[Any]) -> str:
+        """Say what is wrong with values that must be finite numbers."""
         if values.dtype.kind not in "fiub":
-            raise InvalidInputError(f"{self._what(name)} must hold numbers, got {_first_text(values, self.start)}.")
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            bad, gaps = np.argwhere(~np.isfinite(values)), int(np.isnan(values).sum())
-            first = values[tuple(bad[0])]
-            got = f"{first}" if np.isinf(first) else "a gap" if gaps == 1 else f"{gaps:,} gaps, the first"
-            raise InvalidInputError(
-                f"{self._what(name)} must hold finite numbers, got {got} at row {self.start + bad[0][0] + 1}: fill or drop such rows in all "
-                f"tables, or leave the column out with `poscod fit --exclude {shlex.quote(name)}`."
-            )
-        return values
+            return f"must hold numbers, got {_first_text(values, self.start)}"
+        if values.dtype.kind != "f" or np.isfinite(values).all():
+            return ""
+        bad, gaps = np.argwhere(~np.isfinite(values)), int(np.isnan(values).sum())
+        first = values[tuple(bad[0])]
+        got = f"{first}" if np.isinf(first) else "a gap" if gaps == 1 else f"{gaps:,} gaps, the first"
+        return f"must hold finite numbers, got {got} at row {self.start + bad[0][0] + 1}"
 
     def _what(self, name: str) -> str:
         return f"column '{name}' of {self.source}"

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from poscod._validation import check_choice
+from poscod._validation import check_choice, listed
 from poscod.cli._choices import (
     CLASSIFIERS,
     RATIOS,
@@ -36,11 +36,13 @@ from poscod.cli._dask import FrameTable, add_engine_options, fit_on_dask, on_das
 from poscod.cli._fitted import Fitted, finish
 from poscod.cli._inputs import (
     add_input_options,
+    as_they_are,
     choose_schema,
     groups_of,
     labels_of,
     learn_answers,
     measured,
+    named_by,
     naming_classes,
     rows_of,
 )
@@ -182,6 +184,8 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
         with _as_notes(found):
             schema, own, told = learn_answers(schema, labeled, groups[0], np.random.default_rng(args.seed))
         found.append(told)
+    elif not schema.logits:
+        schema, found = as_they_are(args, schema, labeled, unlabeled)
     known = labeled.read(schema.names)
     X = rows_of(schema, known)
     schema = measured(schema, X)
@@ -199,8 +203,9 @@ def _fit_memory(args: argparse.Namespace, console: Console, classifier: Any, rat
         try:
             model.fit(X, y, X_unlabeled=traffic, groups=groups[0], groups_unlabeled=groups[1], **reviewed)
         except InputsDriftedError as error:
-            raise InvalidInputError(named(error.facts["drift"], schema.features).sentence()) from error
-    return Fitted(model.with_schema(schema), columns, (len(y), len(traffic)), notes)
+            names = named_by(schema, model.schema_).numbers
+            raise InvalidInputError(named(error.facts["drift"], names).sentence()) from error
+    return Fitted(model.with_schema(named_by(schema, model.schema_)), columns, (len(y), len(traffic)), notes)
 
 
 def _reviewed(args: argparse.Namespace, schema: Schema, y: NDArray[Any]) -> dict[str, Any]:
@@ -221,10 +226,20 @@ def _fit_dask(args: argparse.Namespace, classifier: Any, ratio: Any, cluster: An
         )
     tables = FrameTable(args.labeled, cluster), FrameTable(args.unlabeled, cluster)
     _refuse_swapped(args, *tables)
-    schema = choose_schema(args, tables[0])
+    schema = choose_schema(args, tables[0], numbers=True)
     y = labels_of(schema, tables[0], schema.target)
     model = _model(args, classifier, ratio, y, schema)
-    with naming_classes(schema), _as_notes([]) as notes:
+    texts = [
+        name
+        for name, column in tables[0].columns.items()
+        if column.kind == "text" and name not in (args.target, args.row_id)
+    ]
+    about = (
+        [f"columns of texts ({listed(texts)}) are used by fits in memory alone: leave out --engine dask."]
+        if texts
+        else []
+    )
+    with naming_classes(schema), _as_notes(about) as notes:
         model, n_traffic = fit_on_dask(args, model, schema, tables, y, cluster, lambda known: _reviewed(args, known, y))
     return Fitted(model, (tables[0].columns, tables[1].columns), (len(y), n_traffic), notes)
 

@@ -8,7 +8,7 @@ any order. Models saved from Python may know no names; see `schema_for`.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poscod._validation import listed
-from poscod.cli._columns import Block, Column, Table
+from poscod.cli._columns import Block, Table, arrow_kind
 from poscod.cli._console import add_alias, percent
 from poscod.exceptions import InfeasibleProblemError, InvalidInputError
-from poscod.model import Schema, judged
+from poscod.model import Schema, judged, left_out, left_out_warning
 from poscod.risk import RIGHT, GivenAnswers
 
 
@@ -43,7 +43,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         "--features",
         **several,
         metavar="GLOB",
-        help="features (default: all columns of numbers; none with --logits or --probabilities)",
+        help="features (default: all columns, but for dates, names and free texts; none with --logits or --probabilities)",
     )
     group.add_argument("--exclude", **several, metavar="GLOB", help="columns that are not features")
     group.add_argument("--embedding", **several, metavar="COLUMN", help="features in a column of lists of numbers")
@@ -79,8 +79,14 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def choose_schema(args: argparse.Namespace, table: Table) -> Schema:
-    """Choose columns of the labeled table by the options of a command."""
+NUMBERS = ("number", "bool", "matrix")
+"""Kinds of columns that are numbers as they are."""
+ANY = (*NUMBERS, "text", "other")
+"""Kinds of columns that a fit in memory looks at; it says which of them are left out."""
+
+
+def choose_schema(args: argparse.Namespace, table: Table, *, numbers: bool = False) -> Schema:
+    """Choose columns of the labeled table by the options of a command: those of any kind, or of numbers alone."""
     table.need([args.target, *([args.row_id] if args.row_id else [])])
     pattern = args.logits or args.probabilities
     score = args.risk_column or args.confidence_column
@@ -119,11 +125,12 @@ def choose_schema(args: argparse.Namespace, table: Table) -> Schema:
     table.need(given)
     _numeric(table, [score] if score else [])
     if not named and not pattern and not given:
-        named = [name for name in table.columns if name not in out and _is_feature(table, name)]
-    features = _numeric(table, [name for name in dict.fromkeys(named) if name not in out])
+        named = _usable(table, (name for name in table.columns if name not in out), NUMBERS if numbers else ANY)
+    features = [name for name in dict.fromkeys(named) if name not in out]
+    features = _numeric(table, features) if numbers or pattern or given else _usable(table, features, ANY)
     if not features and not pattern and not given:
         raise InvalidInputError(
-            f"{table.path} has no columns of numbers to use as features: it has {listed(table.columns)}."
+            f"{table.path} has no columns{' of numbers' * numbers} to use as features: it has {listed(table.columns)}."
         )
     return Schema(
         tuple(features),
@@ -148,7 +155,43 @@ def schema_for(model: Any, table: Table) -> Schema:
         return replace(schema, features=("features",) if schema.n_features else (), logits=("logits",))
     if schema.kind == "any":
         raise InvalidInputError("the model was fitted on rows that are not numbers, such as texts: use it in Python.")
-    return replace(schema, features=tuple(name for name in table.columns if _is_feature(table, name)))
+    return replace(schema, features=tuple(_usable(table, table.columns, ("number", "matrix"))))
+
+
+def as_they_are(args: argparse.Namespace, schema: Schema, labeled: Table, unlabeled: Table) -> tuple[Schema, list[str]]:
+    """Return the columns of a fit, a data frame where there are texts or gaps, and a note about those that are left out.
+
+    Texts and truth values that nobody asked for need not be in the traffic.
+    """
+    chosen = [
+        name
+        for name in schema.features
+        if args.features or name in unlabeled.columns or labeled.columns[name].kind in ("number", "matrix")
+    ]
+    texts = tuple(name for name in chosen if labeled.columns[name].kind not in NUMBERS)
+    left = left_out(rows_of(Schema(texts, n_features=len(texts), frame=True), labeled.read(texts))) if texts else []
+    names = [name for name, _ in left]
+    kept = tuple(name for name in chosen if name not in names)
+    notes = [str(left_out_warning(left))] if left else []
+    if not kept:
+        raise InvalidInputError(f"{labeled.path} has no columns to use as features. {' '.join(notes)}")
+    tables = [(table, [name for name in kept if name in table.columns]) for table in (labeled, unlabeled)]
+    frame = any(table.columns[name].kind not in NUMBERS for table, own in tables for name in own)
+    frame = frame or any(_has_gaps(table.read(own)) for table, own in tables)
+    return replace(schema, features=kept, frame=frame), notes
+
+
+def _has_gaps(block: Block) -> bool:
+    """Tell whether there is a gap among numbers; what is not finite is refused elsewhere."""
+    return any(bool(np.isnan(block[name]).any()) for name in block if block[name].dtype.kind == "f")
+
+
+def named_by(schema: Schema, fitted: Schema) -> Schema:
+    """Return the columns that a fitted model uses, with what the options say of them."""
+    if not fitted.made:
+        return schema
+    used = {name: getattr(fitted, name) for name in ("features", "n_features", "frame", "made", "origin")}
+    return replace(schema, **used)
 
 
 def measured(schema: Schema, X: Any) -> Schema:
@@ -235,21 +278,24 @@ def naming_classes(schema: Schema) -> Iterator[None]:
 
 def _with_gaps(block: Block, name: str) -> NDArray[Any]:
     """Return a column with None where a text means a gap."""
-    values = block[name]
-    if values.dtype.kind not in "UO":
-        return values
-    return np.array([None if value in block.gaps else value for value in values.tolist()], dtype=object)
+    column = block.table.column(name)
+    if arrow_kind(column.type)[0] != "text":
+        return block[name]
+    # No array of texts: each cell of one takes as much as the longest.
+    cells = np.empty(len(column), dtype=object)
+    cells[:] = [None if value in block.gaps else value for value in column.to_pylist()]
+    return cells
 
 
-def _is_feature(table: Table, name: str) -> bool:
-    """Tell whether a column counts as numbers; one that starts so and then holds text is a mistake to report."""
-    column: Column = table.columns[name]
-    if column.remark:
+def _usable(table: Table, names: Iterable[str], kinds: Collection[str]) -> list[str]:
+    """Return the columns of these kinds; all that hold what is not clear are refused together."""
+    names = list(names)
+    if unclear := [name for name in names if table.columns[name].kind == "unclear"]:
+        what = "; ".join(f"column '{name}' holds {table.columns[name].remark}" for name in unclear)
         raise InvalidInputError(
-            f"column '{name}' of {table.path} holds {column.remark}: correct the file, or leave the column out with --exclude "
-            f"'{name}' (or --row-id)."
+            f"{table.path} is not clear: {what}. Write decimals with a point, or leave the columns out with --exclude."
         )
-    return column.kind in ("number", "matrix")
+    return [name for name in names if table.columns[name].kind in kinds]
 
 
 def _numeric(table: Table, names: Sequence[str]) -> list[str]:

@@ -46,9 +46,11 @@ def column_notes(
     notes = []
     for name in names:
         both = known[name], traffic[name]
-        if both[0].ndim > 1:
+        if any(column.ndim > 1 or column.dtype.kind not in "fiub" for column in both):
             continue
-        values, other = (_some(column.astype(np.float64)) for column in both)
+        values, other = (_some(column[~np.isnan(column)]) for column in (side.astype(np.float64) for side in both))
+        if not len(values) or not len(other):
+            continue
         apart = values.max() < other.min() or other.max() < values.min()
         area = 1.0 if apart else auroc(values, other)
         if (area := max(area, 1.0 - area)) >= SEPARATES:

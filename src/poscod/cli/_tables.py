@@ -22,6 +22,7 @@ from poscod.cli._arrays import ArrayWriter, open_npy, open_npz
 from poscod.cli._arrow import CsvTable, open_ipc, open_parquet
 from poscod.cli._columns import Block, Table, arrow, to_arrow
 from poscod.cli._console import visible
+from poscod.cli._excel import ExcelWriter, open_excel
 from poscod.exceptions import InvalidInputError
 
 
@@ -39,10 +40,12 @@ FORMATS: dict[str, Format] = {
     ".npy": Format(open_npy, lambda file, folder, _: ArrayWriter(file, folder, archive=False)),
     ".arrow": Format(open_ipc, lambda file, _, schema: arrow("pyarrow.ipc").new_file(file, schema)),
     ".feather": Format(open_ipc, lambda file, _, schema: arrow("pyarrow.ipc").new_file(file, schema)),
+    ".xlsx": Format(open_excel, lambda file, _, schema: ExcelWriter(file, schema)),
 }
 """Extension of a file to how it is read and written."""
 # Cells that a program for spreadsheets would compute: they start like a formula and are no number.
 _FORMULA, _NUMBER = r"^[=+\-@\t\r]", r"^[-+]?[0-9.]+([eE][-+]?[0-9]+)?$"
+_FOR_SPREADSHEETS = (".csv", ".xlsx")
 _IN_FOLDERS = (".csv", ".parquet", ".arrow", ".feather")
 
 
@@ -117,11 +120,11 @@ class TableWriter(contextlib.ExitStack):
         """Append a block of numpy or Arrow columns; the first one fixes names, order and types of the columns."""
         raw = columns.table if isinstance(columns, Block) else columns
         arrays = {name: to_arrow(raw[name], name) for name in columns}
-        if self._stdout or self.path.suffix.lower() == ".csv":
+        if self._stdout or self.path.suffix.lower() in _FOR_SPREADSHEETS:
             flat = {_flat_name(name): _flat(values, name) for name, values in arrays.items()}
             if len(flat) < len(arrays):
                 raise InvalidInputError(
-                    "two names of columns are one in CSV, which has no control characters: rename one."
+                    "two names of columns are one for spreadsheets, which have no control characters: rename one."
                 )
             arrays = flat
         table = arrow().table(arrays)
@@ -146,7 +149,7 @@ def _flat(values: Any, name: str) -> Any:
             )
     if types.is_nested(values.type):
         raise InvalidInputError(
-            f"column '{name}' holds lists, which CSV cannot: write Parquet or NPZ, or leave the column out."
+            f"column '{name}' holds lists, which CSV and Excel cannot: write Parquet or NPZ, or leave the column out."
         )
     return values
 

@@ -50,10 +50,10 @@ from poscod.model._parts import (
 )
 from poscod.model._plan import Keys
 from poscod.model._poscod import POSCOD
-from poscod.model._prepare import LeftOutWarning, Preparation
+from poscod.model._prepare import LeftOutWarning, Preparation, left_out, left_out_warning
 from poscod.model._range import STEEP, Extent, Guard, Range, extents, join, measured, ranges_of
 from poscod.model._rivals import RULES, Competitor, measure, own_rule, required_tpr, rule_at, rules_of
-from poscod.model._rows import LEAST_PROBABILITY, chunks, keys_of, n_rows, row_keys, take
+from poscod.model._rows import LEAST_PROBABILITY, ProbabilitiesWarning, chunks, keys_of, n_rows, row_keys, take
 from poscod.model._schema import Schema, judged
 from poscod.model._scorer import NetworkHead, Scorer, features_of, log_ratio_of, names_of, view
 from poscod.model._tally import Tally, tally
@@ -68,6 +68,7 @@ __all__ = [
     "ModelFileError",
     "NearCopiesWarning",
     "NoUnlabeledDataWarning",
+    "ProbabilitiesWarning",
     "Schema",
     "UnlabeledEvaluation",
     "UntrustedTypesError",

@@ -25,7 +25,7 @@ from poscod._validation import Floats, check_choice, check_labels, check_weight,
 from poscod.activations import Activations, check_label_column
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.labels import as_labels, check_reject_label, is_text, marked_rows
-from poscod.model._drift import ON_DRIFT, closed, drift_of, looks_at, settled, tell
+from poscod.model._drift import ON_DRIFT, closed, drift_of, looks_at, named, settled, tell
 from poscod.model._explain import familiar_rows
 from poscod.model._folds import UnstableFeaturesError, fit_folds
 from poscod.model._groups import in_groups
@@ -42,7 +42,7 @@ from poscod.model._plan import Indices, plan_folds, plan_shares
 from poscod.model._prepare import Preparation, by_name
 from poscod.model._range import Guard, numeric_columns, scale_of
 from poscod.model._reviewed import Reviewed, check_finite, learn_from, read_reviewed
-from poscod.model._rows import check_classes, n_numbers, n_rows, row_keys, same_rows, take
+from poscod.model._rows import check_classes, doubt_logits, n_numbers, n_rows, row_keys, same_rows, take
 from poscod.model._schema import Schema
 from poscod.model._scorer import NetworkHead, Scorer, needs_transform, view
 from poscod.model._trained_on import trained_on, withdraw
@@ -84,7 +84,9 @@ def fit_on(
     network = isinstance(engine.like, Activations)
     for stale in ("n_features_in_", "feature_names_in_"):  # of an earlier fit on rows of another kind
         vars(model).pop(stale, None)
-    if not network:
+    if network:
+        doubt_logits(engine.like)
+    else:
         validate_data(model, engine.like if preparation is None else given, skip_check_array=True)
     rows, marked, weights = _read_labels(engine, y, sample_weight, network)
     classes, codes = (
@@ -129,6 +131,9 @@ def fit_on(
     model.rule_ = model._solve(problem)
     if model.calibration_.drift is not None:
         found, drift = settled(model.calibration_, model.rule_)
+        if preparation is not None:
+            drift = named(drift, preparation.made)
+            found = replace(found, drift=drift)
         tell(drift, on_drift)
         if on_drift == "id_only" and not drift.verdicts:
             with warnings.catch_warnings():

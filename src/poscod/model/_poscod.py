@@ -224,7 +224,16 @@ class POSCOD(ShownModel, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = prepared(self.prepare, self.classifier, X, y, traffic, reviewed)
         engine = Memory(rows.X, rows.traffic, () if rows.preparation is None else rows.preparation.unseen)
         looked = rows.reviewed, y_reviewed
-        return fit_on(self, engine, y, sample_weight, (groups, groups_unlabeled), looked, X, rows.preparation)
+        return fit_on(
+            self,
+            engine,
+            y,
+            sample_weight,
+            (groups, groups_unlabeled),
+            looked,
+            X if rows.preparation else rows.X,
+            rows.preparation,
+        )
 
     def decide(self, X: Any, *, explain: bool = False) -> Decisions:
         """Answer or abstain, and say why.

@@ -24,13 +24,26 @@ from poscod._validation import Floats, check_choice, listed, nearest, refusal
 from poscod.activations import Activations
 from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.labels import as_labels, marked_rows
-from poscod.model._cells import UnreadableError, frequent, has_gaps, is_plain, levels_of, lists_of, look, numbers_of
+from poscod.model._cells import (
+    Found,
+    UnreadableError,
+    frequent,
+    has_gaps,
+    is_plain,
+    levels_of,
+    lists_of,
+    look,
+    numbers_of,
+)
 from poscod.model._range import RARE
 from poscod.model._rows import as_indexable, check_classes, n_rows, take
 
 _NATIVE = ("cat_features", "categorical_feature", "enable_categorical")
 PREPARE = {"auto": None, "always": True, "never": False}
 """Whether data frames are prepared: unless the classifier does it itself, always, or never."""
+
+KINDS = ("number", "category", "list")
+"""What a column that is used can hold."""
 
 
 class LeftOutWarning(PoscodWarning):
@@ -69,6 +82,15 @@ class Part:
     rare: tuple[str, ...] = ()
     new: bool = False
     width: int = 1
+
+    def __post_init__(self) -> None:
+        texts = (self.name, *self.levels, *self.rare)
+        if self.kind not in KINDS or not {str}.issuperset(map(type, texts)) or type(self.width) is not int:
+            raise InvalidInputError(
+                f"a column must be one of {listed(KINDS)} with levels that are texts, got {self.kind!r}."
+            )
+        if len({*self.levels, *self.rare}) < len(texts) - 1 or self.width < 1 or not np.isfinite(self.fill):
+            raise InvalidInputError(f"column {self.name!r} must have different levels, a width and a finite middle.")
 
     @property
     def pools(self) -> bool:
@@ -111,19 +133,16 @@ class Preparation:
     parts: tuple[Part, ...]
     left_out: tuple[tuple[str, str], ...] = ()
 
+    def __post_init__(self) -> None:
+        if not self.parts or len({part.name for part in self.parts}) < len(self.parts):
+            raise InvalidInputError("A preparation must have columns of different names.")
+
     @classmethod
     def of(cls, X: Any, traffic: Any) -> Preparation:
         """Return what is done with the columns of labeled rows; the traffic says where gaps are to be expected."""
-        n, parts, left_out, problems, counts = n_rows(X), [], [], [], {}
-        for name in X.columns:
-            text = str(name)
-            if list(map(str, X.columns)).count(text) > 1:
-                problems.append(f"there are several columns {text!r}")
-                continue
-            found = look(X[name])
-            if found.problem:
-                problems.append(f"column {text!r} {found.problem}")
-            elif found.left_out:
+        n, parts, left_out, counts = n_rows(X), [], [], {}
+        for (name, found), text in zip(_looked(X), map(str, X.columns), strict=True):
+            if found.left_out:
                 left_out.append((text, found.left_out))
             elif found.kind == "category":
                 counts[text] = Counter(found.values)
@@ -135,10 +154,8 @@ class Preparation:
                 other = traffic is not None and has_gaps(traffic[name])
                 fill = float(np.median(found.values[~gaps]))
                 parts.append(Part(text, "number", fill, gaps=bool(gaps.any() or other)))
-        _refuse(problems, "X")
         if not parts:
-            why = "; ".join(f"{name!r} {reason}" for name, reason in left_out)
-            raise InvalidInputError("{X} has no column that can be used: {why}.", why=why or "it has none")
+            raise InvalidInputError("{X} has no column that can be used: {why}.", why=_said(left_out) or "it has none")
         return cls(tuple(_with_new(parts, counts, n)), tuple(left_out))
 
     @property
@@ -219,14 +236,34 @@ def preparation_of(prepare: str, classifier: Any, X: Any, traffic: Any) -> Prepa
         return None
     found = Preparation.of(X, traffic)
     if found.left_out:
-        said = "; ".join(f"{name!r} {reason}" for name, reason in found.left_out[:8])
-        more = f"; and {len(found.left_out) - 8} more" if len(found.left_out) > 8 else ""
-        warn_caller(
-            LeftOutWarning(
-                "Columns that are not used: {said}.", said=said + more, columns=[name for name, _ in found.left_out]
-            )
-        )
+        warn_caller(left_out_warning(found.left_out))
     return found
+
+
+def left_out(X: Any) -> list[tuple[str, str]]:
+    """Return the columns of a data frame that are no inputs, and why."""
+    return [(str(name), found.left_out) for name, found in _looked(X) if found.left_out]
+
+
+def left_out_warning(columns: Sequence[tuple[str, str]]) -> LeftOutWarning:
+    """Return what is said about columns that are not used."""
+    names = [name for name, _ in columns]
+    return LeftOutWarning("Columns that are not used: {said}.", said=_said(columns), columns=names)
+
+
+def _said(columns: Sequence[tuple[str, str]], most: int = 8) -> str:
+    more = f"; and {len(columns) - most} more" if len(columns) > most else ""
+    return "; ".join(f"{name!r} {reason}" for name, reason in columns[:most]) + more
+
+
+def _looked(X: Any) -> list[tuple[Any, Found]]:
+    """Return what each column holds; all that cannot be read is refused together."""
+    names = Counter(map(str, X.columns))
+    problems = [f"there are several columns {name!r}" for name, count in names.items() if count > 1]
+    every = [] if problems else [(name, look(X[name])) for name in X.columns]
+    problems += [f"column {str(name)!r} {found.problem}" for name, found in every if found.problem]
+    _refuse(problems, "X")
+    return every
 
 
 def by_name(X: Any, names: Sequence[str], source: str = "X") -> Any:
@@ -301,6 +338,16 @@ def prepared(prepare: str, classifier: Any, X: Any, y: Any, traffic: Any, review
     found = preparation_of(prepare, classifier, labeled, more if traffic is None else traffic)
     if found is None:
         return Given(X, traffic, reviewed, None)
+    kept = [part.name for part in found.parts]
+    if all(
+        is_plain(side[name])
+        for side in (labeled, more, traffic)
+        if side is not None
+        for name in side.columns
+        if str(name) in kept
+    ):
+        plain = [None if side is None else by_name(side, kept) for side in (X, traffic, reviewed)]
+        return Given(plain[0], plain[1], plain[2], None)  # numbers without gaps are taken as they are
     rows = found.rows(labeled, own=True)
     if more is not None:
         every = np.empty((len(mark), rows.shape[1]))

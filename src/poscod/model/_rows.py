@@ -16,7 +16,7 @@ from sklearn.utils.validation import _num_samples
 
 from poscod._validation import listed
 from poscod.activations import Activations
-from poscod.exceptions import InvalidInputError
+from poscod.exceptions import InvalidInputError, PoscodWarning, warn_caller
 from poscod.labels import is_text
 from poscod.ratio import mixed, odd_factors, row_hash
 
@@ -173,4 +173,22 @@ def check_classes(rows: Activations, classes: NDArray[Any], name: str = "X") -> 
             f"{{{name}}} must have the classes of the rows given to fit, in the same order ({{allowed}}), got {{got}}.",
             allowed=listed(classes),
             got=listed(rows.classes),
+        )
+
+
+class ProbabilitiesWarning(PoscodWarning):
+    """What was given as logits looks like probabilities."""
+
+
+def doubt_logits(rows: Activations) -> None:
+    """Warn where logits are in all rows what only probabilities are."""
+    logits = rows.logits
+    if logits is None or not len(logits) or logits.min() < 0.0 or logits.max() > 1.0:
+        return
+    if np.allclose(logits.sum(axis=1), 1.0, atol=1e-3):
+        warn_caller(
+            ProbabilitiesWarning(
+                "The logits look like probabilities: all lie between 0 and 1, and every row sums to 1. Their softmax is nearly flat, so every answer looks unsure: "
+                "pass their logarithms, or in the shell --probabilities instead of --logits."
+            )
         )

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from poscod._validation import check_number
+from poscod.decision import Decisions
 from poscod.exceptions import PoscodError
 from poscod.model._errors import ModelFileError
+from poscod.model._prepare import Preparation
 from poscod.model._schema import Schema
 from poscod.model._scorer import Scorer
 from poscod.problem import Problem, ScodProblem
@@ -75,19 +77,31 @@ def _check_calibration(rows: Calibration) -> None:
 def try_row(model: Any) -> str:
     """Decide on a row of zeros and, where that fails, on one of ones; return why neither could be decided on, or an empty text."""
     schema, reason = model.schema_, ""
-    if schema.kind in ("any", "frame"):
+    if schema.kind in ("any", "frame") and not schema.made:
         return ""
     for value in (0.0, 1.0):  # some honest models take logarithms
-        row: Any = np.full((1, schema.n_features), value) if schema.n_features else None
+        row: Any = np.full((1, len(schema.made) or schema.n_features), value) if schema.n_features else None
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 if schema.kind == "network":
                     row = schema.activations(row, np.full((1, schema.n_logits), 1.0 / schema.n_logits))
-                decided = model.decide(row)
+                decided = _decided_as_prepared(model, row) if schema.made else model.decide(row)
                 if not np.isnan([decided.risk[0], decided.log_ratio[0], decided.score[0]]).any():
                     return ""
                 reason = "its risk or its ratio is NaN"
         except Exception as error:  # a forged part may raise anything
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return reason
+
+
+def _decided_as_prepared(model: Any, row: Any) -> Decisions:
+    """Decide on a row of numbers that a preparation could have made of one of a table, after a look at that."""
+    schema, preparation = model.schema_, model.scorer_.preparation
+    made = isinstance(preparation, Preparation) and (preparation.made, preparation.origin) == (
+        schema.made,
+        schema.origin,
+    )
+    if not made or tuple(part.name for part in preparation.parts) != schema.features:
+        raise ModelFileError("its columns are not those that it prepares")
+    return model.rule_.decide(model.scorer_.scored(row, model.rule_.problem.loss))

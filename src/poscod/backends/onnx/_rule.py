@@ -82,6 +82,10 @@ def export_rule(
         raise InvalidInputError(
             "model must read numbers alone to become an ONNX graph, and this one reads answers and their scores: use it in Python, the shell or the service."
         )
+    if model.scorer_.preparation is not None:
+        raise InvalidInputError(
+            "model reads a table with texts or gaps, and a graph takes numbers: fit a model on model.scorer_.prepared(frame), which is the table as numbers, and export that one."
+        )
     dtype = ("float32" if network else "float64") if dtype is None else dtype
     for name, value in (("dtype", dtype), ("precision", precision)):
         check_choice(value, name, dict.fromkeys(REALS))
