@@ -68,7 +68,6 @@ __all__ = [
     "ModelFileError",
     "NearCopiesWarning",
     "NoUnlabeledDataWarning",
-    "ProbabilitiesWarning",
     "Schema",
     "UnlabeledEvaluation",
     "UntrustedTypesError",
