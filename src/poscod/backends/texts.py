@@ -80,7 +80,7 @@ class TextModel(ABC):
         rows : Activations
             Of a classifier pooled features, logits and the last layer; of other models the embedding as features.
         """
-        texts = [_text(text, row) for row, text in enumerate(texts, 1)]
+        texts = [_text(text, row) for row, text in enumerate(texts)]
         self.cut = 0
         return self._run(texts, labels, check_count(batch_size, "batch_size"), to, progress, options)
 

@@ -421,7 +421,7 @@ def judged(values: NDArray[Any], source: Any = "the labels") -> NDArray[Any]:
             "{source} must say whether each answer is right (true or false, 1 or 0, right or wrong), got {got!r} at row {row}: where it holds labels, name the column of answers with {answer}.",
             source=source,
             got=values.tolist()[row],
-            row=row + 1,
+            row=row,
         )
     return np.array(found)
 
