@@ -109,7 +109,8 @@ def test_parts_of_a_linear_ratio():
     cells = cells_of(rows, familiar.cells)
     near = familiar.near(cells, 1)
     change = _Exchange(cells, _typical(familiar, near), near)
-    parts = column_parts(Linear(), familiar, rows, change, rows @ slope)
+    parts, left = column_parts(Linear(), familiar, rows, change, rows @ slope)
+    np.testing.assert_allclose(left, familiar.cells.numbers[near[:, 0]] @ slope)
     beside = familiar.near(cells, 1, np.tile(np.arange(4), (7, 1)))[:, :, 0]
     single = rows - np.stack([familiar.cells.numbers[beside[:, j], j] for j in range(4)], axis=1)
     after = rows - familiar.cells.numbers[near[:, 0]]
@@ -165,3 +166,25 @@ def test_texts_name_the_nearest_row_and_rows_without_a_ratio_nothing():
         assert all(words.startswith("nearest labeled row: ") for words in rejected)
         alone = model.fit(texts, y).decide(traffic, explain=True)
     assert set(alone.detail) == {""}
+
+
+def test_numbers_written_as_texts_and_columns_of_lists():
+    """Where a table is prepared, texts that are numbers are numbers; a column of lists is not exchanged, and alone the nearest row is named."""
+    rng = np.random.default_rng(0)
+
+    def rows(n, shift):
+        y = rng.integers(2, size=n)
+        a, b = rng.normal(size=n) + 3 * y, rng.normal(size=(n, 3)) + y[:, None] + shift[1]
+        return pd.DataFrame({"a": [f"{v:.3f}" for v in a + shift[0]], "b": list(b), "long": ["x" * 5000] * n}), y
+
+    (X, y), (U, _), (odd, _), (far, _) = rows(300, (0, 0)), rows(150, (0, 0)), rows(40, (50, 0)), rows(40, (0, 50))
+    log = pd.concat([U, odd, far], ignore_index=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = POSCOD(None, FAST, random_state=0).fit(X, y, X_unlabeled=log)
+        alone = POSCOD(None, FAST, random_state=0).fit(X[["b"]], y, X_unlabeled=log[["b"]])
+    assert model.scorer_.familiar.cells.width == 1  # neither lists nor long texts are kept
+    found = model.decide(odd, explain=True)
+    assert all(words.startswith("a = ") and "largest seen" in words for words in found.detail)
+    assert all(words.startswith("no single column; nearest") for words in model.decide(far, explain=True).detail)
+    assert all(words.startswith("nearest labeled row: ") for words in alone.decide(far[["b"]], explain=True).detail)

@@ -32,6 +32,8 @@ Indices = NDArray[np.intp]
 SIMILAR, TRIED, NAMED = 20, 16, 3
 # Part of the largest part that a column must have to be named, too.
 ALSO = 0.2
+# Part of log g that is left at most after all exchanges.
+LEFT = 0.5
 # Rows, and cells, that are exchanged at a time.
 BLOCK_ROWS, BLOCK_CELLS = 16384, 2**23
 # Share of labeled rows with less of an evidence, from which it speaks.
@@ -43,9 +45,10 @@ def familiar_rows(engine: Any, scorer: Scorer, rows: Labeled) -> Familiar:
     """Choose labeled rows that stay with a model; the engine has rows as they were given."""
     kept = kept_rows(engine.like, rows.codes)
     some = _by_name(scorer, engine.some(rows.at[kept]))
-    points = scorer.view(some).features if cells_of(some) is None else None
+    cells = cells_of(some, prepared=scorer.preparation is not None)
+    points = scorer.view(some).features if cells is None else None
     every = (_by_name(scorer, block) for block in engine.blocks(rows.at))
-    return Familiar.of(some, rows.at[kept], rows.codes[kept], points).among(every)
+    return Familiar.of(some, rows.at[kept], rows.codes[kept], cells, points).among(every)
 
 
 def _by_name(scorer: Scorer, X: Any) -> Any:
@@ -82,7 +85,9 @@ def _by_columns(scorer: Scorer, schema: Schema, familiar: Familiar, X: Any, log_
         return [""] * n_rows(X)
     near = familiar.near(cells, min(SIMILAR, len(familiar.index)))
     change = _Exchange(cells, _typical(familiar, near), near)
-    parts = column_parts(scorer, familiar, X, change, log_ratio)
+    parts, left = column_parts(scorer, familiar, X, change, log_ratio)
+    # Where most of log g is left after all exchanges, something else makes the row strange: a list, or what a network says.
+    parts[(log_ratio > 0.0) & (left > LEFT * log_ratio)] = 0.0
     if (
         0 < len(schema.features) < cells.width and not schema.frame
     ):  # a column of lists, whose numbers mean nothing by themselves
@@ -91,8 +96,10 @@ def _by_columns(scorer: Scorer, schema: Schema, familiar: Familiar, X: Any, log_
     return [_words(schema, scorer, familiar, change, i, parts[i], names) for i in range(len(cells))]
 
 
-def column_parts(scorer: Scorer, familiar: Familiar, X: Any, change: _Exchange, log_ratio: Floats) -> Floats:
-    """Return what each column, numbers first, adds to log g of each row; 0 for those that are not tried."""
+def column_parts(
+    scorer: Scorer, familiar: Familiar, X: Any, change: _Exchange, log_ratio: Floats
+) -> tuple[Floats, Floats]:
+    """Return what each column, numbers first, adds to log g of each row, 0 for those that are not tried; and log g after all exchanges."""
     cells, typical = change.cells, change.typical
     n, width = len(cells), cells.width
     apart = np.hstack(
@@ -116,10 +123,10 @@ def column_parts(scorer: Scorer, familiar: Familiar, X: Any, change: _Exchange, 
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         found[part] = scorer.seen(exchanged(X, rows[part], masks[part], others[part]))[1]
-    alone, last, all_ = np.split(found, [len(row), 2 * len(row)])
+    alone, last, left = np.split(found, [len(row), 2 * len(row)])
     parts = np.zeros((n, width))
-    parts[row, column] = 0.5 * ((log_ratio[row] - alone) + (last - all_[row]))
-    return parts
+    parts[row, column] = 0.5 * ((log_ratio[row] - alone) + (last - left[row]))
+    return parts, left
 
 
 def _apart(one: Floats, two: Floats, scale: Floats) -> Floats:

@@ -8,8 +8,8 @@ rows that are not a table, are kept as points.
 from __future__ import annotations
 
 import copy
-import numbers
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from poscod import scores
 from poscod._validation import Floats
 from poscod.activations import Activations
+from poscod.model._cells import levels_of, look
 from poscod.model._rows import columns_of, is_numeric, take
 
 Indices = NDArray[np.intp]
@@ -27,8 +28,8 @@ Indices = NDArray[np.intp]
 KEPT_ROWS, KEPT_NUMBERS = 512, 2**18
 # Cells that differ by more count no more: a row that is strange in one column is compared by the others.
 FARTHEST = 3.0
-# Levels of a column of texts that are remembered.
-MOST_LEVELS = 1000
+# Levels of a column of texts that are remembered, and letters of each.
+MOST_LEVELS, LONGEST = 1000, 80
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +107,11 @@ class Familiar:
     logits: NDArray[Any] | None
 
     @classmethod
-    def of(cls, X: Any, index: Indices, codes: NDArray[np.int64], points: NDArray[Any] | None) -> Familiar:
-        """Keep labeled rows; points are theirs where they are not a table."""
-        cells, none = cells_of(X), np.zeros(0)
+    def of(
+        cls, X: Any, index: Indices, codes: NDArray[np.int64], cells: Cells | None, points: NDArray[Any] | None
+    ) -> Familiar:
+        """Keep labeled rows with their cells; points are theirs where they are not a table."""
+        none = np.zeros(0)
         if cells is None:
             logits = X.logits if isinstance(X, Activations) else None
             unit = None if points is None else scores.unit_rows(np.asarray(points, dtype=np.float32))
@@ -119,13 +122,14 @@ class Familiar:
 
     def among(self, blocks: Iterable[Any]) -> Familiar:
         """Note what all labeled rows held, column by column."""
+        if self.cells is None:
+            return self
         low, high = self.high, self.low  # infinities the other way round
         gaps = np.zeros_like(self.gaps)
         levels: list[set[str]] = [set() for _ in self.levels]
         for block in blocks:
             cells = cells_of(block, self.cells)
-            if cells is None:
-                return self
+            assert cells is not None
             low = np.fmin(low, np.fmin.reduce(cells.numbers, axis=0))
             high = np.fmax(high, np.fmax.reduce(cells.numbers, axis=0))
             gaps |= np.isnan(cells.numbers).any(axis=0)
@@ -163,8 +167,11 @@ def differences(one: Floats, two: Floats, scale: Floats) -> Floats:
     return np.where(gap, FARTHEST, np.nan_to_num(far, nan=0.0))
 
 
-def cells_of(X: Any, like: Cells | None = None) -> Cells | None:
-    """Return the cells of a table; None where rows are not one, or one of a network whose columns mean nothing by themselves."""
+def cells_of(X: Any, like: Cells | None = None, *, prepared: bool = False) -> Cells | None:
+    """Return the cells of a table; None where rows are not one, or one of a network whose columns mean nothing by themselves.
+
+    Columns of lists and of long texts are left out. Where the model prepares tables, texts that are numbers count as numbers.
+    """
     if isinstance(X, Activations):
         if not X.table or X.features is None:
             return None
@@ -176,14 +183,15 @@ def cells_of(X: Any, like: Cells | None = None) -> Cells | None:
         d = values.shape[1]
         return Cells(values, np.zeros((len(values), 0), dtype=str), np.arange(d), np.arange(0))
     columns = columns_of(X)
-    at = [j for j, column in enumerate(columns) if _numeric(column)] if like is None else like.at.tolist()
-    rest = [j for j in range(len(columns)) if j not in set(at)]
-    n = len(columns[0]) if columns else 0
+    at, rest = _kinds(columns, prepared) if like is None else (like.at.tolist(), like.at_texts.tolist())
+    if not at and not rest:
+        return None
+    n = len(columns[0])
     number, text = np.zeros((n, len(at))), np.zeros((n, len(rest)), dtype=object)
     for k, j in enumerate(at):
         number[:, k] = _numbers(columns[j])
     for k, j in enumerate(rest):
-        text[:, k] = [_text(cell) for cell in columns[j].tolist()]
+        text[:, k] = [level[:LONGEST] for level in levels_of(columns[j])]
     return Cells(number, text.astype(str), np.array(at, dtype=np.intp), np.array(rest, dtype=np.intp))
 
 
@@ -251,24 +259,26 @@ def _spread(values: Floats) -> Floats:
         return np.asarray(np.sqrt(np.nanmean((some - np.nanmedian(some, axis=0)) ** 2, axis=0)))
 
 
-def _numeric(column: NDArray[Any]) -> bool:
-    if column.dtype.kind in "fiub":
-        return True
-    if column.dtype.kind != "O":
-        return False
-    filled = [cell for cell in column.tolist() if not _is_gap(cell)]
-    return bool(filled) and all(isinstance(cell, numbers.Real) for cell in filled)
+def _kinds(columns: list[NDArray[Any]], prepared: bool) -> tuple[list[int], list[int]]:
+    """Return which columns are numbers, and which are texts; lists and long texts are neither."""
+    at: list[int] = []
+    rest: list[int] = []
+    for j, column in enumerate(columns):
+        kind = "number" if column.dtype.kind in "fiub" else look(column).kind
+        if kind == "number" and not prepared and any(isinstance(cell, str) for cell in column.tolist()):
+            kind = "category"
+        long = kind not in ("number", "list") and any(len(level) > LONGEST for level in levels_of(column))
+        if kind != "list" and not long:
+            (at if kind == "number" else rest).append(j)
+    return at, rest
 
 
 def _numbers(column: NDArray[Any]) -> Floats:
+    """Return cells as numbers; what is none is a gap."""
     if column.dtype.kind in "fiub":
         return np.asarray(column, dtype=np.float64)
-    return np.array([float(c) if isinstance(c, numbers.Real) else np.nan for c in column.tolist()], dtype=np.float64)
-
-
-def _text(cell: Any) -> str:
-    return "" if _is_gap(cell) else str(cell)
-
-
-def _is_gap(cell: Any) -> bool:
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+    found = np.full(len(column), np.nan)
+    for i, cell in enumerate(column.tolist()):
+        with suppress(TypeError, ValueError):
+            found[i] = float(cell)
+    return found
