@@ -36,7 +36,7 @@ class DaskLog:
 
     Notes
     -----
-    Label, r and log g of every row are brought to this process, and the decisions made of them: some 70 bytes per row. They are kept for the
+    Label, r and log g of every row are brought to this process, and the decisions made of them: about 150 bytes per row at peak. They are kept for the
     next question about the same model.
 
     Examples
