@@ -141,7 +141,7 @@ class Fuzzer:
         model.save(self.model)
         self.schema = model.schema_
         kept = {}
-        for name, classifier in (classifiers or {}).items():
+        for name, classifier in (classifiers or {}).items():  # the ratio of so few rows is none; it is not the point
             POSCOD(classifier, CorrectedSigmoid("paper", l2=1e-3), calibration=0.5, random_state=0).fit(
                 X[:100], y[:100], X_unlabeled=X[100:200]
             ).save(folder / f"{name}.poscod")
