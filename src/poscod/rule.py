@@ -101,7 +101,9 @@ class Promise:
         elif self.mix is not None:
             like += f" {_MIXES[self.mix]}" + (", which is not that of the traffic" if self.mix == "labeled" else "")
         like += "" if self.groups is None else ", a random one of a fresh group"
-        if self.settled:
+        if self.settled and self.over == "all":
+            like = "It speaks of the known inputs of the traffic, which have moved"
+        elif self.settled:
             like += ", weighted like the known inputs of the traffic, which have moved"
         like += "" if self.moved is None else f", which known inputs of the traffic {_MOVED[self.moved][0]}"
         if self.confidence is None:

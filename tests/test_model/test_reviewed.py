@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,16 @@ from sklearn.linear_model import LogisticRegression
 from poscod import OOD, POSCOD, Activations
 from poscod.backends.onnx import export_rule
 from poscod.exceptions import InvalidInputError
+from poscod.metrics import auroc
 from poscod.model import InputsDriftedError, InputsDriftedWarning
 from poscod.model._reviewed import Reviewed
+from poscod.model._rows import keys_of
+from poscod.problem import RiskBound, ScodProblem
 from poscod.ratio import CorrectedSigmoid, EMRatio, FixedLinear, Side
 from poscod.ratio import _verdicts as verdicts
+from poscod.ratio._crossfit import side_losses
 from poscod.review import queue
+from poscod.selector import solve
 
 CENTRES = np.random.default_rng(1).normal(0.0, 1.2, (3, 6))
 
@@ -185,11 +191,36 @@ def test_verdicts_settle_drift():
     assert model.rule_.promise.settled
     assert not model.rule_.promise.moved
     assert "Known inputs of the traffic have moved, and it is for them" in str(model.rule_)
-    assert "weighted like the known inputs of the traffic" in model.rule_.promise.condition
-    assert model.decide(fresh).accept.mean() >= 0.93
+    assert model.rule_.promise.condition.startswith("It speaks of the known inputs of the traffic, which have moved")
+    assert 0.93 <= model.decide(fresh).accept.mean() <= 0.97
+    # The threshold is set on rows of the traffic, each by its chance to be known: certain where somebody has looked.
+    chance, stands = model.calibration_.traffic_known, model.calibration_.standing("zero_one")
+    assert model.rule_.rows == len(log) == len(chance)
+    accepted = model.rule_.decide(stands.scored).accept
+    assert abs(np.average(accepted, weights=chance) - 0.95) < 0.002
+    by_key = dict(zip(model.calibration_.traffic_keys.tolist(), chance.tolist(), strict=True))
+    assert [by_key[key] for key in keys_of(log[rows]).tolist()] == [float(said[i] is not OOD) for i in rows]
     assert model.decide(log[-60:]).accept.mean() < 0.1
     assert abs(model.ood_prior_ - 0.05) < 0.03
     assert model.ratio_.ood_prior_lower_bound(0.95) == 0.0
+
+
+@pytest.mark.parametrize("calibration", ["auto", 0.5])
+def test_nothing_is_guaranteed_for_known_inputs_that_have_moved(calibration):
+    X, y, log, said = world(900, 45, seed=5, shift=np.r_[0.7, -0.7, 0.0, 0.0, 0.0, 0.0])
+    rows = np.random.default_rng(0).permutation(len(log))[:120]
+    arguments = {"X_reviewed": log[rows], "y_reviewed": [said[i] for i in rows]}
+    how = {"threshold": "guaranteed", "calibration": calibration, "tpr_min": 0.9, "random_state": 0}
+    with pytest.warns(InputsDriftedWarning):
+        model = POSCOD(LogisticRegression(), **how).fit(X, y, X_unlabeled=log, **arguments)
+    assert model.rule_.promise.moved == "drift"
+    assert model.calibration_.traffic_known is None
+    assert "Known inputs of the traffic seem to have moved: it is not promised for them." in str(model.rule_)
+    settled = replace(model.calibration_, settled=True)  # as without a guarantee
+    with pytest.raises(InvalidInputError, match="nothing is guaranteed about them"):
+        solve(ScodProblem(0.5, 0.9), settled, delta=0.1)
+    with pytest.raises(InvalidInputError, match="nothing is guaranteed about them"):
+        solve(RiskBound(0.1, ranking=ScodProblem(0.5, 0.9)), settled)
 
 
 def test_one_verdict_does_not_settle_drift():
@@ -218,6 +249,61 @@ def test_class_verdicts_calibrate_r_where_the_mix_is_the_same():
     assert cold > 1.0
     Mix.changed = True
     assert reviewed.temperature(1.0, logits[200:], logits[200:].argmax(axis=1), seen, Mix) == 1.0
+
+
+def test_verdicts_have_their_part_of_the_likelihood_of_the_ratio():
+    """p(U, O | x) = e^u / (1 + a + e^u) and p(U, known | x) = a / (1 + a + e^u): together they are what an unlabeled row has."""
+    u, la = np.r_[np.linspace(-30.0, 30.0, 13), 700.0, -700.0], 0.4
+    plain, ood, same = (
+        side_losses(u, 0, la, None if s is None else np.full(len(u), s, np.int8)) for s in (None, 1, -1)
+    )
+    assert np.allclose(np.logaddexp(-ood[0], -same[0]), -plain[0])
+    labeled = side_losses(u, len(u), la)
+    assert np.allclose(same[0] + la, labeled[0])
+    assert np.allclose(same[1], labeled[1])
+    near = np.abs(u) < 100.0
+    for said in (ood, same):
+        step = side_losses(u + 1e-6, 0, la, np.full(len(u), 1 if said is ood else -1, np.int8))[0] - said[0]
+        assert np.allclose(step[near] / 1e-6, said[1][near], atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::poscod.ratio.NoOODEvidenceWarning")
+def test_verdicts_find_strangers_where_unlabeled_rows_show_none():
+    """Strangers between the classes, which look more familiar than known inputs do: the whole ratio is learned again with what people say of rows there."""
+    (X, y), fresh = known(700, 60), known(2000, 61)[0]
+    centre = CENTRES[0] + np.array([0.0, 1.2, 0.0, 0.0, 1.2, 0.0])
+    strange = centre + 0.7 * np.random.default_rng(4).normal(size=(400, 6))
+    log, label = known(650, 62)
+    log, said = np.vstack([log, strange[:50]]), [*label.tolist(), *[OOD] * 50]
+    rows = np.unique(np.r_[np.argsort(((log - centre) ** 2).sum(axis=1))[:60], np.arange(0, 700, 16)])
+    plain = POSCOD(LogisticRegression(), **TEMPLATE).fit(X, y, X_unlabeled=log)
+    model = fit(X, y, log, rows, [said[i] for i in rows])
+    assert model.ratio_.base.ood_prior is None
+    assert model.ratio_.base.gate_open_ > plain.ratio_.gate_open_
+    before, after = (auroc(m.log_ratio(fresh), m.log_ratio(strange[50:])) for m in (plain, model))
+    assert before < 0.6
+    assert after > 0.9
+    assert abs(model.ood_prior_ - 50 / 700) < 0.03
+
+
+@pytest.mark.parametrize("calibration", ["auto", 0.5])
+def test_class_verdicts_repair_a_mix_that_strangers_fake(calibration):
+    """Strangers exactly where a class lies are more of that class to unlabeled rows; verdicts say how many of them are not."""
+    errors = []
+    for seed in range(2):
+        (X, y), (log, label) = known(900, 70 + seed), known(700, 80 + seed)
+        strange = CENTRES[0] + np.random.default_rng(seed).normal(size=(200, 6))
+        log, said = np.vstack([log, strange]), [*label.tolist(), *[OOD] * 200]
+        rows = np.random.default_rng(9 + seed).permutation(len(log))[:150]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plain = POSCOD(LogisticRegression(), calibration=calibration, **TEMPLATE).fit(X, y, X_unlabeled=log)
+            model = fit(X, y, log, rows, [said[i] for i in rows], calibration=calibration)
+        true = np.bincount(label) / len(label)
+        errors.append([0.5 * np.abs(m.calibration_.mix.traffic - true).sum() for m in (plain, model)])
+    before, after = np.mean(errors, axis=0)
+    assert before > 0.08
+    assert after < 0.6 * before
 
 
 def test_the_gradient_is_that_of_the_likelihood():

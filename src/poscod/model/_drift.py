@@ -109,11 +109,11 @@ def column_names(X: Any, classifier: Any, transforms: bool, seen: Activations) -
 def settled(calibration: Calibration, rule: Any) -> tuple[Calibration, Drift]:
     """Return a calibration, and its drift, which says what the rejections of the traffic rest on: how many a rule that looks at the risk alone would accept."""
     assert calibration.drift is not None
-    known, traffic = calibration.known(rule.problem.loss), calibration.traffic(rule.problem.loss)
+    (known, weight), traffic = calibration.standing(rule.problem.loss), calibration.traffic(rule.problem.loss)
     rejected = rejection_score(traffic.risk, traffic.log_ratio, rule.slope) > rule.threshold
     if not rejected.any():
         return calibration, calibration.drift
-    alone = tpr_threshold(known.risk, rule.problem.tpr_min or 0.95, weight=calibration.row_weight).threshold
+    alone = tpr_threshold(known.risk, rule.problem.tpr_min or 0.95, weight=weight).threshold
     drift = replace(
         calibration.drift,
         rejections=float((traffic.risk[rejected] <= alone).mean()),

@@ -251,7 +251,7 @@ def _by_shares(
     if not len(plan.train):
         rows_of = sample()
         suspect = trained_on(template, classifier, engine.like, rows_of.known, rows_of.rows.codes, rows_of.traffic)
-    mix = find_mix(class_mix, learn, sample, temperature, classes)
+    mix = find_mix(class_mix, learn, sample, temperature, classes, reviewed if engine.folds else None)
     transforms = needs_transform(classifier, engine.like)
     looked = None
     if reviewed is not None:
@@ -280,21 +280,22 @@ def _by_shares(
         weights_, grouped = (in_mix(mix, compared), rest.weight), (compared.group, rest.group)
         drift = drift_of(engine.like, classifier, transforms, views, logs, weights_, None, grouped, fitted)
     withdraw(fitted, suspect)
-    weight, settles = sets.weight, False
+    weight, settles, chance = sets.weight, False, None
     if reviewed is not None and looked is not None and fitted is not None:
         views, (first, second) = engine.compared(learn.at, seen.rows, MIX_ROWS)
-        some, at = learn.take(first), seen.rows[second]
+        some, there = learn.take(first), unlabeled.take(seen.rows[second])
         own = engine.score(scorer, some.at).log_ratio
         sides = (
-            Side(views[0], own, in_mix(mix, some)),
-            Side(views[1], seen.log_ratio[second], unlabeled.take(at).weight),
+            Side(views[0], own, in_mix(mix, some), some.group),
+            Side(views[1], seen.log_ratio[second], there.weight, there.group),
         )
-        learned = learn_from(reviewed.among(at), looked, *sides, fitted, drift)
+        learned = learn_from(reviewed.among(seen.rows[second]), looked, *sides, fitted, drift)
         fitted, drift, before = learned.ratio, learned.drift, kept.log_ratio
         scorer = replace(scorer, ratio=fitted)
         kept, seen = engine.score(scorer, sets.at), engine.score_traffic(scorer, TRAFFIC_ROWS)
         settles = learned.moved and not guaranteed
         weight = learned.weight(before, kept.log_ratio, sets.weight) if settles else sets.weight
+        chance = reviewed.among(seen.rows).chance(seen.log_ratio, fitted.ood_prior_, unlabeled.take(seen.rows).weight) if settles else None
     return scorer, Calibration(
         classes,
         scorer.calibrated(kept.logits),
@@ -311,6 +312,7 @@ def _by_shares(
         traffic_keys=seen.keys,
         verdicts=0 if reviewed is None else len(reviewed.codes),
         settled=settles,
+        traffic_known=chance,
     )
 
 

@@ -100,7 +100,7 @@ def fit_folds(
     suspect = trained_on(template, classifier, own, known, rest.codes, seen)
     temperature = temperature_of(known.logits[informed], rest.codes[informed])
     folds = plan.fold, plan.traffic
-    mix = find_mix(class_mix, rest, lambda: Seen(known, rest, seen, unlabeled, folds), temperature, classes)
+    mix = find_mix(class_mix, rest, lambda: Seen(known, rest, seen, unlabeled, folds), temperature, classes, reviewed)
     if reviewed is not None and looked is not None and seen is not None:
         looked = reviewed.view(looked, seen)
         temperature = reviewed.temperature(temperature, known.logits[informed], rest.codes[informed], looked, mix)
@@ -130,17 +130,22 @@ def fit_folds(
                 fitted,
             )
         withdraw(fitted, suspect)
-        trained = not isinstance(template, (FrozenEstimator, NetworkHead))
-        if isinstance(fitted, Ratio) and fitted.realigns and seen is not None and trained:
-            fitted.realign(seen, _served(classifier, traffic, seen, transforms))
+        frozen = isinstance(template, (FrozenEstimator, NetworkHead))
+
+        def align(ratio: Any) -> None:
+            if isinstance(ratio, Ratio) and ratio.realigns and seen is not None and not frozen:
+                ratio.realign(seen, _served(classifier, traffic, seen, transforms))
+
+        align(fitted)
         if reviewed is not None and looked is not None and seen is not None:
-            sides_ = Side(known, log_ratio, in_mix(mix, rest)), Side(seen, log_traffic, unlabeled.weight)
-            learned = learn_from(reviewed, looked, *sides_, fitted, drift)
+            sides_ = (
+                Side(known, log_ratio, in_mix(mix, rest), rest.group),
+                Side(seen, log_traffic, unlabeled.weight, unlabeled.group),
+            )
+            learned = learn_from(reviewed, looked, *sides_, fitted, drift, folds, align)
             before, drift, settles = log_ratio, learned.drift, learned.moved and fresh is None
-            if learned.ratio is not fitted:
-                fitted, correction = learned.ratio, learned.ratio.correction
-                log_ratio, log_traffic = correction(known, log_ratio), correction(seen, log_traffic)
-                own_weight = learned.weight(before, log_ratio, rest.weight)
+            fitted, (log_ratio, log_traffic) = learned.ratio, learned.log_ratio
+            own_weight = learned.weight(before, log_ratio, rest.weight)
     guard = None
     if fitted is not None:
         assert seen is not None
@@ -159,6 +164,9 @@ def fit_folds(
         known, sets, log_ratio = fresh, held, scorer.seen(take(X, held.at), fresh)[1]
         own_weight = held.weight
     kept = np.arange(0) if fitted is None else _some(key_traffic, TRAFFIC_ROWS)
+    chance = None
+    if settles and reviewed is not None and fitted is not None:
+        chance = reviewed.chance(log_traffic, fitted.ood_prior_, unlabeled.weight)[kept]
     traffic_logits = np.zeros((0, len(classes))) if seen is None else seen.logits[kept]
     return scorer, Calibration(
         classes,
@@ -178,6 +186,7 @@ def fit_folds(
         traffic_held=True,
         verdicts=0 if reviewed is None else len(reviewed.codes),
         settled=settles,
+        traffic_known=chance,
     )
 
 

@@ -22,8 +22,9 @@ from poscod.exceptions import PoscodWarning, warn_caller
 from poscod.mix import ClassMix, Likely, effective, most_likely, rows_needed, served, shares_of
 from poscod.model._parts import Labeled, Unlabeled
 from poscod.model._plan import Keys
+from poscod.model._reviewed import Reviewed
 from poscod.model._rows import take
-from poscod.ratio import PRIORS, acceptance, one_of_each, quick_ratio, row_hash
+from poscod.ratio import PRIORS, Quick, Side, acceptance, learn, one_of_each, p_ood, quick_ratio, row_hash
 
 LEVEL = 0.05
 """Error probability of the test of "the class mix is unchanged"."""
@@ -32,6 +33,8 @@ CLEAR = 0.3
 TURNS = 2
 MIX_ROWS = 20_000
 """Rows of either side that a mix is estimated from."""
+UNKNOWN = 0.1
+"""OOD share that verdicts start from where unlabeled rows show none."""
 NAMED = 5
 SPREAD_DRAWS = 40
 
@@ -65,16 +68,21 @@ def check_mix(class_mix: Any) -> str | Floats:
 
 
 def find_mix(
-    class_mix: str | Floats, rows: Labeled, look: Callable[[], Seen], temperature: float, classes: NDArray[Any]
+    class_mix: str | Floats,
+    rows: Labeled,
+    look: Callable[[], Seen],
+    temperature: float,
+    classes: NDArray[Any],
+    reviewed: Reviewed | None = None,
 ) -> ClassMix:
-    """Return the mix to serve, and say where it is not that of the labeled rows; rows are looked at where the traffic has a say."""
+    """Return the mix to serve, and say where it is not that of the labeled rows; rows are looked at where the traffic has a say, and so have verdicts."""
     k = len(classes)
     labeled = shares_of(rows.codes, np.ones(len(rows.codes)) if rows.weight is None else rows.weight, k)
     if isinstance(class_mix, np.ndarray):
         return _known(class_mix, labeled)
     if class_mix == "labeled" or (seen := look()).traffic is None:
         return ClassMix.unchanged(labeled)
-    part = _some(seen)
+    part, chosen = _some(seen)
     own = np.ones(len(part.rows.codes)) if part.rows.weight is None else part.rows.weight
     assert part.traffic is not None
     other = np.ones(len(part.traffic)) if part.unlabeled.weight is None else part.unlabeled.weight
@@ -93,6 +101,8 @@ def find_mix(
     eta, traffic = (softmax(np.asarray(rows.logits) / temperature, axis=1) for rows in (part.known, part.traffic))
     with one_thread("blas"):  # matrices of so many classes are too small to share
         found = _turns(part, eta, own, traffic, other)
+        if reviewed is not None and found.p_value <= LEVEL:
+            found = _by_verdicts(found, part, eta, own, traffic, other, reviewed.among(chosen))
     mix = served(found, labeled, test_level=LEVEL, level=0.95, rows=effective(other))
     if mix.changed:
         _tell(mix, classes)
@@ -153,6 +163,31 @@ def _turns(part: Seen, eta: Floats, own: Floats, traffic: Floats, other: Floats)
         return found
     again = still if still.mix.p_value > LEVEL else turn(still.mix.weight)
     return still.mix if again is None or again.mix is None else again.mix
+
+
+def _by_verdicts(
+    found: Likely, part: Seen, eta: Floats, own: Floats, traffic: Floats, other: Floats, reviewed: Reviewed
+) -> Likely:
+    """Return the most likely mix by what people say, of a mix that is another one without it: OOD rows that lie where a class lies look like more of that class.
+
+    The chance of each row to be OOD is what verdicts make of it, without the stillness of known inputs, which another mix would break. Rows with a verdict are what it says.
+    """
+    there = reviewed.places >= 0
+    places, is_ood, codes = reviewed.places[there], reviewed.is_ood[there], reviewed.codes[there]
+    if not len(places) or part.traffic is None:
+        return found
+    weight = found.weight[part.rows.codes] * own
+    quick = quick_ratio(part.known, part.traffic, weight, other, part.folds)
+    if quick is None or quick.pi == 0.0:  # nothing is known of them but verdicts
+        quick = Quick(UNKNOWN, np.zeros(len(eta)), np.zeros(len(traffic)))
+    sides = Side(part.known, quick.known, weight), Side(part.traffic, quick.traffic, other)
+    looked = Side(part.traffic[places], quick.traffic[places])
+    learned = learn(*sides, looked, is_ood, quick.pi, doubt=None, places=places)
+    h = 1.0 - p_ood(learned.correction(part.traffic, quick.traffic), learned.pi)
+    h[places] = ~is_ood
+    traffic = traffic.copy()
+    traffic[places[~is_ood]] = np.eye(eta.shape[1])[codes[~is_ood]]
+    return most_likely(eta, part.rows.codes, own, traffic, h * other)
 
 
 class _Turn(NamedTuple):
@@ -251,24 +286,25 @@ def _known(shares: Floats, labeled: Floats) -> ClassMix:
     return ClassMix(labeled, traffic, traffic, traffic, changed=not np.allclose(traffic, labeled), p_value=0.0)
 
 
-def _some(seen: Seen) -> Seen:
-    """Return no more rows of either side than a mix needs, chosen by what they hold; one of each group stands for all of it."""
+def _some(seen: Seen) -> tuple[Seen, NDArray[np.intp]]:
+    """Return no more rows of either side than a mix needs, chosen by what they hold, and the places of those of the traffic; one of each group stands for all of it."""
     assert seen.traffic is not None
     sides, groups = (seen.known, seen.traffic), (seen.rows.group, seen.unlabeled.group)
     if max(map(len, sides)) <= MIX_ROWS and all(group is None for group in groups):
-        return seen
+        return seen, np.arange(len(seen.traffic))
     weights = [
         weight if group is None else _of_group(weight, group)
         for weight, group in zip((seen.rows.weight, seen.unlabeled.weight), groups, strict=True)
     ]
     first, second = (_chosen(rows, group) for rows, group in zip(sides, groups, strict=True))
-    return Seen(
+    part = Seen(
         seen.known[first],
         seen.rows._replace(weight=weights[0], group=None).take(first),
         seen.traffic[second],
         Unlabeled(weights[1]).take(second),
         None if seen.folds is None else (seen.folds[0][first], seen.folds[1][second]),
     )
+    return part, second
 
 
 def _chosen(rows: Activations, group: Keys | None) -> NDArray[np.intp]:

@@ -7,6 +7,7 @@ kind does not. A reviewed row that is in the traffic, too, has the log g there, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from poscod.model._parts import DISTINCT, Labeled, temperature_of
 from poscod.model._plan import Indices
 from poscod.model._rows import as_indexable, n_rows, take
 from poscod.model._scorer import all_finite, log_ratio_of, unchecked
-from poscod.ratio import DOUBT, EVEN, ReviewedRatio, Side, learn, p_ood
+from poscod.ratio import DOUBT, EVEN, Ratio, ReviewedRatio, Side, learn, p_ood
 from poscod.selector import Drift, are_strangers
 from poscod.verdict import NOT_REVIEWED, STRANGER, verdict_codes
 
@@ -54,6 +55,24 @@ class Reviewed(NamedTuple):
         parts = both(seen.features, traffic.features), both(seen.logits, traffic.logits)
         return unchecked(*parts) if seen.table else Activations(*parts)
 
+    def log_ratio(self, ratio: Any, rows: Activations, traffic: Side) -> Floats:
+        """Return their log g, by parts that have not seen them where they are in the traffic."""
+        values, there = np.array(log_ratio_of(ratio, rows)), self.places >= 0
+        values[there] = traffic.log_ratio[self.places[there]]
+        return values
+
+    def chance(self, log_ratio: Floats, pi: float, weight: Floats | None) -> Floats:
+        """Return the chance of each row of the traffic to be known, which is certain where people have looked, times its weight."""
+        known, there = 1.0 - p_ood(log_ratio, pi), self.places >= 0
+        known[self.places[there]] = ~self.is_ood[there]
+        return np.asarray(known if weight is None else known * weight)
+
+    def said(self, n: int) -> NDArray[np.int8]:
+        """Return what people said of each of n rows of the traffic: 1 OOD, -1 known, 0 nothing."""
+        out, there = np.zeros(n, dtype=np.int8), self.places >= 0
+        out[self.places[there]] = np.where(self.is_ood[there], 1, -1)
+        return out
+
     def among(self, rows: Indices) -> Reviewed:
         """Return the same with places among some rows of the traffic."""
         at = np.minimum(np.searchsorted(rows, self.places), len(rows) - 1)
@@ -70,11 +89,12 @@ class Reviewed(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """The ratio with what verdicts say, the drift that they settle, and which labeled rows stand for known inputs that have moved."""
+    """The ratio with what verdicts say, the drift that they settle, whether known inputs have moved, and log g of labeled rows and traffic out of sample."""
 
     ratio: Any
     drift: Drift | None
     moved: bool
+    log_ratio: tuple[Floats, Floats]
 
     def weight(self, before: Floats, after: Floats, own: Floats | None) -> Floats | None:
         """Return weights with which labeled rows stand for the known inputs of the traffic, from log g of them without and with verdicts.
@@ -98,14 +118,14 @@ def learn_from(
     traffic: Side,
     ratio: Any,
     drift: Drift | None,
+    folds: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    align: Callable[[Any], None] | None = None,
 ) -> Learned:
-    """Return what verdicts say of a fitted ratio."""
-    pi = float(ratio.ood_prior_)
-    log_ratio = np.array(log_ratio_of(ratio, rows))
-    there = reviewed.places >= 0
-    log_ratio[there] = traffic.log_ratio[reviewed.places[there]]
+    """Return what verdicts say of a fitted ratio; folds are those that it was cross-fitted in, if it was, and a ratio that is fitted again is aligned."""
+    pi, before = float(ratio.ood_prior_), (known.log_ratio, traffic.log_ratio)
+    log_ratio = reviewed.log_ratio(ratio, rows, traffic)
     if pi == 0.0 and not reviewed.is_ood.any():
-        return Learned(ratio, drift, False)  # nothing was found, and nothing is
+        return Learned(ratio, drift, False, before)  # nothing was found, and nothing is
     given = getattr(ratio, "ood_prior", None)
     doubt = DOUBT if drift is None else EVEN if drift.said == "undecided" else None
     how: dict[str, Any] = {"doubt": doubt, "places": reviewed.places, "given": given}
@@ -114,9 +134,8 @@ def learn_from(
     if drift is not None and doubt is None:
         strange = float(chance[likely].mean()) if likely.any() else 0.0
         if likely.sum() < replace(drift, strange=strange).look[0]:
-            return Learned(
-                ratio, drift, False
-            )  # fewer than the drift asks for settle nothing, and one of them must not move pi to 0
+            # Fewer than the drift asks for settle nothing, and one of them must not move pi to 0.
+            return Learned(ratio, drift, False, before)
     found = learn(known, traffic, Side(rows, log_ratio), reviewed.is_ood, pi, **how)
     if found.moved:
         drift = Drift("drift", (), (), (), 0.0, 0.0, False, False) if drift is None else drift
@@ -125,7 +144,24 @@ def learn_from(
         int(reviewed.is_ood[likely].sum()), int(likely.sum()), float(chance[likely].mean() if likely.any() else 0.0)
     ):
         drift, ratio.moved_ = None, False  # what could not be told is settled
-    return Learned(ReviewedRatio(ratio, found.correction, found.pi, found.moved), drift, found.moved)
+    again = None
+    if not found.moved and isinstance(ratio, Ratio):
+        weights, groups = (known.weight, traffic.weight), (known.group, traffic.group)
+        said = reviewed.said(len(traffic.log_ratio))
+        again = ratio.with_verdicts(known.rows, traffic.rows, folds, said, found.pi, weights, groups)
+    if again is not None:
+        # Known inputs stand still, so that verdicts have their say in the whole likelihood; what it has no place for is corrected as before.
+        again.ratio.moved_, ratio = ratio.moved_, again.ratio
+        if align is not None:
+            align(ratio)
+        known, traffic = (
+            side._replace(log_ratio=own) for side, own in zip((known, traffic), again.log_ratio, strict=True)
+        )
+        log_ratio = reviewed.log_ratio(ratio, rows, traffic)
+        how["doubt"] = np.inf
+        found = learn(known, traffic, Side(rows, log_ratio), reviewed.is_ood, float(ratio.ood_prior_), **how)
+    after = found.correction(known.rows, known.log_ratio), found.correction(traffic.rows, traffic.log_ratio)
+    return Learned(ReviewedRatio(ratio, found.correction, found.pi, found.moved), drift, found.moved, after)
 
 
 def check_finite(rows: Activations) -> None:

@@ -55,18 +55,18 @@ def required_tpr(sample: Sample) -> float:
     rule, rows = sample.rule, sample.calibration
     if rule.tpr_promised is not None:
         return rule.tpr_promised
-    accepted = rule.score(rows.known(rule.problem.loss)) <= rule.threshold
-    return max(float(np.average(accepted, weights=rows.row_weight)), 1.0 / len(rows))
+    scored, weight = rows.standing(rule.problem.loss)
+    return max(float(np.average(rule.score(scored) <= rule.threshold, weights=weight)), 1.0 / len(rows))
 
 
 def rule_at(name: str, sample: Sample, tpr_min: float) -> Competitor | None:
     """Return a rule by its name with the threshold that reaches a TPR as the model's own does; None where SIRC has no spread of g to work with."""
     rows, problem = sample.calibration, sample.rule.problem
-    task = Task(rows, rows.known(problem.loss), sample.delta, getattr(sample.rule.promise, "over", "all"))
+    task = Task(rows, problem.loss, sample.delta, getattr(sample.rule.promise, "over", "all"))
     made = RULES[name](task.known, ScodProblem(problem.alpha, tpr_min))
     if made is None:
         return None
-    threshold = task.threshold(made.score(task.known), tpr_min)
+    threshold = task.threshold(made.score, tpr_min)
     return Competitor(name, made.score, threshold, made.edge_at(threshold))
 
 

@@ -62,6 +62,8 @@ def _check_calibration(rows: Calibration) -> None:
         "traffic_logits": (traffic, k),
         "traffic_log_ratio": (traffic,),
     }
+    if rows.traffic_known is not None:
+        shapes["traffic_known"] = (traffic,)
     for name, shape in shapes.items():
         found = np.asarray(getattr(rows, name))
         if found.shape != shape or found.dtype.kind not in "fiu":

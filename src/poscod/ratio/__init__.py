@@ -25,7 +25,7 @@ from poscod.ratio._likelihood import Fit, loss_sums
 from poscod.ratio._linear import FOLDED_MEAN, Joint, LinearRatio, information
 from poscod.ratio._moved import PART, find_moved, moved_words, p_ood, strangeness
 from poscod.ratio._prior import PRIORS, Acceptance, acceptance, estimate_prior, prior_interval, rows_to_notice
-from poscod.ratio._quick import quick_ratio
+from poscod.ratio._quick import Quick, quick_ratio
 from poscod.ratio._ratio import (
     LOG_LIMIT,
     NoOODEvidenceWarning,

@@ -7,6 +7,7 @@ Convention: both parts are log g with E_ID[g] = 1, and so is their mixture.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poscod._validation import Floats
 from poscod.ratio._crossfit import side_losses
@@ -25,7 +26,7 @@ def with_broad(learned: Floats, id_only: Floats, share: float) -> Floats:
     return np.logaddexp(np.log1p(-share) + learned, np.log(share) + id_only)
 
 
-def broad_share(learned: Pair, id_only: Pair, weights: Pair, pi: float) -> float:
+def broad_share(learned: Pair, id_only: Pair, weights: Pair, pi: float, said: NDArray[np.int8] | None = None) -> float:
     """Return the largest share of the ID-only rule that held-out rows do not speak against.
 
     The traffic cannot say which kinds will come; it can say what a share costs on the kinds it holds, in held-out likelihood.
@@ -36,7 +37,7 @@ def broad_share(learned: Pair, id_only: Pair, weights: Pair, pi: float) -> float
 
     def loss(share: float) -> float:
         u = np.concatenate([with_broad(one, two, share) for one, two in zip(learned, id_only, strict=True)]) + null
-        values, _ = side_losses(u, len(weights[0]), log_a(pi, null - float(np.log(pi))))
+        values, _ = side_losses(u, len(weights[0]), log_a(pi, null - float(np.log(pi))), said)
         return float(scaled @ values)
 
     found = {share: loss(share) for share in (0.0, *SHARES)}

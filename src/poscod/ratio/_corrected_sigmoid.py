@@ -18,7 +18,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
+from sklearn.base import clone
 
 from poscod._validation import Floats, check_choice, check_number, refusal
 from poscod.exceptions import warn_caller
@@ -32,7 +34,7 @@ from poscod.ratio._linear import (
     to_ratio,
     wald_interval,
 )
-from poscod.ratio._ratio import Folds, Ratio, UndeterminedPriorWarning
+from poscod.ratio._ratio import Folds, Ratio, Refitted, UndeterminedPriorWarning
 from poscod.ratio._rows import Rows, as_rows, check_foldable, columns_of
 from poscod.ratio._strong_recipe import StrongFit, fit_strong
 
@@ -41,6 +43,8 @@ RECIPES: dict[str, str] = {
     "paper": "joint maximum likelihood of theta and a on the given features, nothing added",
 }
 EDGE = 1e-3
+# The smallest prior that a refit with verdicts starts from.
+LEAST_PRIOR = 1e-3
 # A standard error of logit(pi) above this spans a factor of fifty in the odds.
 LOOSE = 2.0
 
@@ -164,6 +168,30 @@ class CorrectedSigmoid(Ratio):
             own = fit.deciding if deciding else fit.own
         self.a_ = float(weight_u.sum() / weight_id.sum() * (1.0 - self.ood_prior_))
         return own
+
+    def with_verdicts(
+        self,
+        X_id: Any,
+        X_unlabeled: Any,
+        folds: Folds | None,
+        said: NDArray[np.int8],
+        pi: float,
+        weights: tuple[Any, Any] = (None, None),
+        groups: tuple[Any, Any] = (None, None),
+    ) -> Refitted | None:
+        """Learn again what people have looked at, too; see `Ratio.with_verdicts`."""
+        if self.recipe != "strong":
+            return None
+        again = clone(self).set_params(ood_prior=float(np.clip(pi, LEAST_PRIOR, 0.999)))
+        own = again._learn(X_id, X_unlabeled, *weights, groups, said=said, folds=folds, deciding=True)
+        # The interval and what is certified rest on the score that no verdict has formed.
+        again.set_params(ood_prior=self.ood_prior)
+        again.acceptance_, again.gate_p_value_, again.ood_prior_estimate_ = (
+            self.acceptance_,
+            self.gate_p_value_,
+            self.ood_prior_estimate_,
+        )
+        return Refitted(again, own)
 
     def penalty(self, lengths: tuple[int, int], hashes: Any, bring: Any) -> Chosen:
         """Return the penalty of the paper's recipe, given or chosen on some rows wherever they are; see `poscod.ratio._linear.choose_l2`."""

@@ -43,13 +43,14 @@ Metric: TypeAlias = Callable[[Floats], Floats]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows to fit on: columns, number of ID rows, weight and fold of each row."""
+    """Rows to fit on: columns, number of ID rows, weight and fold of each row, and what people said of it (see `side_losses`), if they did."""
 
     design: Columns
     n_id: int
     weight: Floats
     fold: NDArray[np.int64]
     n_folds: int
+    said: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -234,7 +235,8 @@ class _Problem:
             u = _times(block, params[:-1])
             u += params[-1]
             u += self._offset[rows, None]
-            loss, by_u = side_losses(u, min(max(self._table.n_id - rows.start, 0), len(u)), self._la)
+            said = None if self._table.said is None else self._table.said[rows]
+            loss, by_u = side_losses(u, min(max(self._table.n_id - rows.start, 0), len(u)), self._la, said)
             mass = self._mass[rows]
             by_u *= mass
             value += np.einsum("ij,ij->j", mass, loss)
@@ -266,8 +268,11 @@ def _direction(slope: Floats, steps: list[tuple[Floats, Floats, Floats]], metric
     return np.asarray(-r)
 
 
-def side_losses(u: Floats, n_id: int, la: float) -> tuple[Floats, Floats]:
-    """Return loss and slope like `row_losses`, for a block whose first n_id rows are ID: one exponential and one logarithm a row."""
+def side_losses(u: Floats, n_id: int, la: float, said: NDArray[np.int8] | None = None) -> tuple[Floats, Floats]:
+    """Return loss and slope like `row_losses`, for a block whose first n_id rows are ID: one exponential and one logarithm a row.
+
+    An unlabeled row has the likelihood (a + e^u) / (1 + a + e^u). Where people said that it is OOD (1) or known (-1), only that part of the sum is left: e^u or a.
+    """
     a = np.exp(la)
     far = bool(np.abs(u).max(initial=0.0) > FAR)
     near = np.clip(u, -FAR, FAR) if far else u
@@ -283,6 +288,10 @@ def side_losses(u: Floats, n_id: int, la: float) -> tuple[Floats, Floats]:
         loss[:n_id] += np.maximum(u[:n_id] - FAR, 0.0)
         if a == 0.0:
             loss[n_id:] += np.maximum(-FAR - u[n_id:], 0.0)
+    if said is not None:
+        for at, part in ((np.flatnonzero(said > 0), u), (np.flatnonzero(said < 0), np.full_like(u, la))):
+            loss[at] = np.log(top[at]) + np.maximum(u[at] - FAR, 0.0) - part[at]
+            slope[at] = e[at] / top[at] - float(part is u)
     return loss, slope
 
 
@@ -294,7 +303,7 @@ def _information(u: Floats, la: float) -> Floats:
 
 def held_out_losses(u: Floats, table: Table, pi: float) -> Floats:
     """Return the log-loss of u summed over the rows of each fold, weights scaled to a mean of one."""
-    loss, _ = side_losses(u, table.n_id, log_a(pi, table.log_odds_u))
+    loss, _ = side_losses(u, table.n_id, log_a(pi, table.log_odds_u), table.said)
     return np.bincount(table.fold, table.weight * loss, table.n_folds) / float(table.weight.sum()) * len(u)
 
 
@@ -309,7 +318,7 @@ def recalibrate(u: Floats, table: Table, pi: float) -> tuple[float, float]:
 
     def loss(q: Floats) -> tuple[float, Floats]:
         kappa = np.exp(q[0])
-        value, slope = side_losses(kappa * u + q[1], table.n_id, la)
+        value, slope = side_losses(kappa * u + q[1], table.n_id, la, table.said)
         slope *= weight
         total = float(weight @ value) + 0.5 * (q[0] / SPREAD) ** 2
         return total / n, np.array([kappa * float(slope @ u) + q[0] / SPREAD**2, float(slope.sum())]) / n

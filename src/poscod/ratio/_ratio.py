@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,13 @@ class UndeterminedPriorWarning(PoscodWarning):
 
 class SeenByClassifierWarning(PoscodWarning):
     """The ID rows look like rows the classifier was trained on: thresholds and ratios fitted there do not hold."""
+
+
+class Refitted(NamedTuple):
+    """A ratio that was learned again, and log g of the rows of both sides by parts that have not seen them."""
+
+    ratio: Any
+    log_ratio: tuple[Floats, Floats]
 
 
 class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
@@ -155,6 +162,33 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             groups_unlabeled=groups_unlabeled,
         )
 
+    def with_verdicts(
+        self,
+        X_id: Any,
+        X_unlabeled: Any,
+        folds: Folds | None,
+        said: NDArray[np.int8],
+        pi: float,
+        weights: tuple[Any, Any] = (None, None),
+        groups: tuple[Any, Any] = (None, None),
+    ) -> Refitted | None:
+        """Learn again, like `cross_fit` and as it decides, from traffic some rows of which people have looked at; None where the likelihood has no place for that.
+
+        Parameters
+        ----------
+        X_id, X_unlabeled : Activations
+            As in `cross_fit`.
+        folds : tuple of ndarray of int, or None
+            Folds of both sides; None deals them out by content.
+        said : ndarray of int8
+            What people said of each unlabeled row: 1 OOD, -1 known, 0 nothing.
+        pi : float
+            OOD prior by the verdicts.
+        weights, groups : tuple, default=(None, None)
+            Of the rows of both sides.
+        """
+        return None
+
     @property
     def realigns(self) -> bool:
         """Whether `realign` does anything."""
@@ -256,6 +290,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
         sample_weight_id: Any,
         sample_weight_unlabeled: Any,
         groups: tuple[Any, Any],
+        said: NDArray[np.int8] | None = None,
         **more: Any,
     ) -> Any:
         """Check rows and weights, learn from them, and return what `_fit` returns."""
@@ -270,6 +305,7 @@ class Ratio(BaseEstimator, ABC):  # type: ignore[misc]
             replace(rows, group=group_keys(given, *name, len(rows)))
             for rows, given, name in zip((rows_id, rows_u), groups, names, strict=True)
         )
+        rows_u = replace(rows_u, said=said)
         with few_threads((len(rows_id) + len(rows_u)) * rows_id.features.shape[1]):  # thousands of small products
             found = self._fit(rows_id, rows_u, weight_id, weight_u, **more)
         self.columns_ = columns_of(rows_id)

@@ -32,13 +32,17 @@ STUCK_SHARE, STUCK_ROWS, STUCK_TIMES = 0.01, 20, 10
 
 @dataclass(frozen=True)
 class Rows:
-    """Features of n rows and, from a network, their logits and labels; rows with the same number in ``group`` are not independent of each other."""
+    """Features of n rows and, from a network, their logits and labels; rows with the same number in ``group`` are not independent of each other.
+
+    ``said`` is what people said of them: 1 OOD, -1 known, 0 nothing; None where nobody has looked.
+    """
 
     features: NDArray[Any]
     logits: NDArray[Any] | None = None
     labels: NDArray[np.int64] | None = None
     table: bool = False
     group: NDArray[np.uint64] | None = None
+    said: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -50,6 +54,7 @@ class Rows:
             None if self.labels is None else self.labels[index],
             self.table,
             None if self.group is None else self.group[index],
+            None if self.said is None else self.said[index],
         )
 
     def keys(self, seed: int) -> NDArray[np.uint64]:

@@ -121,7 +121,9 @@ class Sample:
         # A part stands for its side: pi_U stays what it is.
         weight = [w[rows] * (w.sum() / w[rows].sum()) for w, rows in zip(weights, self.keep, strict=True)]
         fold = np.concatenate([self.folds[i][self.keep[i]] for i in (0, 1)])
-        self.table = Table(InMemory(matrix), len(self.keep[0]), np.concatenate(weight), fold, n_folds)
+        self.table = Table(
+            InMemory(matrix), len(self.keep[0]), np.concatenate(weight), fold, n_folds, self.said(self.keep)
+        )
         self.table_consensus = np.concatenate([self.consensus[i][self.keep[i]] for i in (0, 1)])
         self.look: Grown | None = None
         self.grown: Grown | None = None
@@ -134,6 +136,13 @@ class Sample:
             seen = np.array([*evidence, *range(lead, lead if wide else matrix.shape[1])])
             self.grower = Grower(matrix, seen, self.table.n_id, self.table.weight)
             self.look = self.grower.grow(fold % 2, 2, LOOK, LOOK_ROWS)
+
+    def said(self, chosen: list[NDArray[Any]] | None = None) -> NDArray[np.int8] | None:
+        """Return what people said of all or of some rows of both sides; None where they said nothing."""
+        if self.sides[1].said is None:
+            return None
+        own, other = np.zeros(len(self.sides[0]), dtype=np.int8), self.sides[1].said
+        return np.concatenate([own, other] if chosen is None else [own[chosen[0]], other[chosen[1]]])
 
     def columns(self, side: int, rows: NDArray[Any]) -> NDArray[Any]:
         """Return [consensus | evidence | features] of some training rows."""
@@ -313,8 +322,9 @@ class Sample:
         consensus = np.concatenate(self.consensus)
         offset = start.tilt * consensus + start.constant
         weight, fold = np.concatenate(self.weights), np.concatenate(self.folds)
+        said = self.said()
         if not len(best.l2):
-            every = Table(InMemory(consensus[:, None]), len(self.sides[0]), weight, fold, self.n_folds)
+            every = Table(InMemory(consensus[:, None]), len(self.sides[0]), weight, fold, self.n_folds, said)
             fit = start_from(every, pi, offset, best.first)
         else:
             last, dtype = best.first + len(best.l2), self.sides[0].features.dtype
@@ -324,7 +334,7 @@ class Sample:
                 parts.append((head, rows.features) if last > 1 + evidence.shape[1] else (head,))
             width = parts[0][0].shape[1]
             design = Design(parts, (Scaler(np.zeros(width), np.ones(width)), self.scaler)[: len(parts[0])])
-            table = Table(design, len(self.sides[0]), weight, fold, self.n_folds)
+            table = Table(design, len(self.sides[0]), weight, fold, self.n_folds, said)
             warm = replace(best, u=np.concatenate(self.scores(blend)))
             l2 = best.l2
             if self.turn is not None and len(parts[0]) > 1:

@@ -45,11 +45,12 @@ TEMPER = 0.5
 
 
 class Side(NamedTuple):
-    """Some rows: what was seen of them, their log g by parts that have not seen them, and weights."""
+    """Some rows: what was seen of them, their log g by parts that have not seen them, weights and groups."""
 
     rows: Activations
     log_ratio: Floats
     weight: Floats | None = None
+    group: NDArray[np.uint64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +170,8 @@ def learn(
     pi : float
         OOD prior without verdicts.
     doubt : float or None
-        Log-likelihood with which candidates that do not rest on the stillness of known inputs start behind the others; None where known inputs have moved.
+        Log-likelihood with which candidates that do not rest on the stillness of known inputs start behind the others; None where known inputs have moved,
+        infinite where they have not.
     places : ndarray of int
         Place of each reviewed row in the traffic, -1 where it is not there.
     given : float or None
@@ -201,9 +203,9 @@ class Candidate(NamedTuple):
     still: bool
 
 
-def _candidates(width: int, still: bool) -> Iterator[Candidate]:
+def _candidates(width: int, doubt: float | None) -> Iterator[Candidate]:
     """Iterate over all but no correction, from strong penalties to weak ones."""
-    for own in (True, False) if still else (False,):
+    for own in (False,) if doubt is None else (True,) if np.isinf(doubt) else (True, False):
         yield Candidate(np.zeros(0), own)
         for used in (FEW, width) if width > FEW else (FEW,):
             yield from (Candidate(np.full(used, penalty), own) for penalty in PENALTIES)
@@ -217,7 +219,7 @@ def _weighed(
     fold = _folds(is_ood)
     none = before = np.r_[np.zeros(width + 1), logit(pi)]
     fits, gains, own = [none], [float(likelihood.verdicts(none).sum())], [still]
-    for candidate in _candidates(width, still):
+    for candidate in _candidates(width, doubt):
         before = likelihood.fit(candidate, before if len(candidate.l2) > FEW else none, np.ones(len(fold)))
         held = [
             likelihood.verdicts(likelihood.fit(candidate, before, (fold != k) * 1.0))[fold == k] for k in range(FOLDS)

@@ -32,14 +32,16 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
     if max_points is not None:
         max_points = check_count(max_points, "max_points")
     problem, rows, promise = sample.rule.problem, sample.calibration, sample.rule.promise
-    weight = rows.row_weight if sample.delta is None else rows.weight  # a guarantee counts rows
-    known, start = rows.known(problem.loss), ScodProblem(problem.alpha, required_tpr(sample), problem.loss)
+    known, weight = rows.standing(problem.loss)
+    if sample.delta is not None:  # a guarantee counts rows
+        known, weight = rows.known(problem.loss), rows.weight
+    start = ScodProblem(problem.alpha, required_tpr(sample), problem.loss)
     slider = _slider(TARGETS, start.tpr_min)
     targets = slider["positions"]
     # Budgets, bounds and other problems have no place on the sliders, nor has a rule of more rows (a cluster's), of a shared guarantee or of a TPR of every
     # class.
     alone = promise is not None and promise.rules == 1 and promise.over == "all"
-    own = problem == start and sample.rule.rows == len(rows) and alone
+    own = problem == start and sample.rule.rows == len(known.risk) and alone
     parts: dict[str, Any] = {"calibration": known, **sample.groups}
     more = {"calibration": {} if weight is None else {"weight": weight}, "id": {"loss": sample.loss}}
     if sample.mix is not None and sample.codes is not None:
@@ -52,7 +54,7 @@ def explorer_data(sample: Sample, *, max_points: int | None) -> dict[str, Any]:
         "alpha": _slider(np.arange(101) / 100.0, start.alpha),
         "tpr_min": slider,
         "scale": _slider(np.array(SCALES), 1.0),
-        "rank": None if weight is not None else [rank_of(len(rows), t, sample.delta) for t in targets.tolist()],
+        "rank": None if weight is not None else [rank_of(len(known.risk), t, sample.delta) for t in targets.tolist()],
         "floor": None if weight is None else floors(weight, targets),
         "mix": None if sample.mix is None else _mix(sample.mix),
         "prior": sample.prior,

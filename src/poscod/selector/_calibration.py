@@ -7,7 +7,7 @@ Convention: arrays only. Logits are calibrated, so that their softmax is the pos
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,13 @@ from poscod.selector._drift import Drift
 
 MAY_BE = "may be"
 """What `Calibration.trained_on` says where it cannot be told."""
+
+
+class Standing(NamedTuple):
+    """Rows that stand for known inputs of the traffic, and their weights; None where all are equal."""
+
+    scored: Scored
+    weight: Floats | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +74,9 @@ class Calibration:
     verdicts : int, default=0
         Number of verdicts of people that log g rests on, too.
     settled : bool, default=False
-        Whether, by these verdicts, `weight` lets the ID rows stand for known inputs of the traffic that have moved.
+        Whether these verdicts say where known inputs of the traffic have moved to; `weight` lets the ID rows stand for them as well as they can.
+    traffic_known : ndarray of shape (n,) or None, default=None
+        Where they have moved, chance of each unlabeled row to be known: thresholds are set on these rows then, since few ID rows are where they are now.
     """
 
     classes: NDArray[Any]
@@ -88,6 +97,7 @@ class Calibration:
     traffic_held: bool = False
     verdicts: int = 0
     settled: bool = False
+    traffic_known: Floats | None = None
 
     @property
     def own_weight(self) -> Floats | None:
@@ -164,6 +174,23 @@ class Calibration:
             Inputs after scoring.
         """
         return self._scored(self.traffic_logits, self.traffic_log_ratio, loss)
+
+    def standing(self, loss: Any) -> Standing:
+        """Return the rows that stand for known inputs of the traffic: the ID rows, or, where verdicts say that known inputs have moved, the traffic.
+
+        Parameters
+        ----------
+        loss : str or array-like of shape (K, K)
+            Loss that the answers minimise.
+
+        Returns
+        -------
+        standing : Standing
+            Rows after scoring, and their weights.
+        """
+        if self.traffic_known is None:
+            return Standing(self.known(loss), self.row_weight)
+        return Standing(self.traffic(loss), self.traffic_known)
 
     def losses(self, problem: Problem) -> Floats:
         """Return the loss of the answer on each ID row.

@@ -29,7 +29,7 @@ from poscod.problem import (
     ScodProblem,
 )
 from poscod.rule import Promise, Rule
-from poscod.selector._calibration import MAY_BE, Calibration
+from poscod.selector._calibration import MAY_BE, Calibration, Standing
 from poscod.selector._every_class import Indices, every_class_threshold, rows_by_class
 from poscod.selector._guarantee import guaranteed_threshold
 from poscod.selector._risk_control import risk_controlled_threshold
@@ -98,10 +98,12 @@ def solve(
     rules, _ = check_count(rules, "rules"), check_choice(tpr_over, "tpr_over", TPR_OVER)
     if delta is not None and problem.tpr_min is not None:
         _check_guarantee(problem, calibration)
-    n, groups = len(calibration), calibration.n_groups
+    groups = calibration.n_groups
+    original = calibration
     if delta is not None or isinstance(problem, RiskBound):
         calibration = calibration.independent()
-    task = Task(calibration, calibration.known(problem.loss), None if delta is None else delta / rules, tpr_over)
+    task = Task(calibration, problem.loss, None if delta is None else delta / rules, tpr_over)
+    n = len(original) if task.counted else len(task.standing.scored.risk)
     changed = calibration.mix is not None and calibration.mix.changed
     moved = None if calibration.drift is None or calibration.settled else calibration.drift.said
     asked = problem.replace(delta=problem.delta / rules) if isinstance(problem, RiskBound) else problem
@@ -152,34 +154,49 @@ class Task:
     """The calibration rows under one loss, and how thresholds are chosen on them."""
 
     calibration: Calibration
-    known: Scored
+    loss: Any
     delta: float | None
     over: str = "all"
 
     def at_tpr(self, slope: float, tpr_min: float) -> Line:
         """Return the line that accepts tpr_min of the ID rows, or of fresh ID inputs with probability 1 - delta."""
-        score = rejection_score(self.known.risk, self.known.log_ratio, slope)
-        return Line(slope, self.threshold(score, tpr_min))
+        return Line(slope, self.threshold(lambda rows: rejection_score(rows.risk, rows.log_ratio, slope), tpr_min))
 
-    def threshold(self, score: Floats, tpr_min: float) -> float:
-        """Return the threshold of any score for a required TPR."""
+    def threshold(self, score: Callable[[Any], Floats], tpr_min: float) -> float:
+        """Return the threshold of any score of rows for a required TPR."""
         rows = self.calibration
         if self.over == "classes":  # within a class the weights of the mix are equal
             how: dict[str, Any] = {"labels": rows.classes, "weight": rows.own_weight, "delta": self.delta}
-            return every_class_threshold(score, self._by_class, tpr_min, **how)
+            return every_class_threshold(score(self.known), self._by_class, tpr_min, **how)
         if self.delta is not None:
-            return guaranteed_threshold(score, tpr_min, delta=self.delta).threshold
-        return tpr_threshold(score, tpr_min, weight=rows.row_weight).threshold
+            return guaranteed_threshold(score(self.known), tpr_min, delta=self.delta).threshold
+        return tpr_threshold(score(self.standing.scored), tpr_min, weight=self.standing.weight).threshold
 
     def fpr(self, line: Line) -> float:
-        """Estimate FPR = E_I[g c] on the ID rows: where a rule accepts, g is bounded, so the mean is well behaved."""
-        accepted = rejection_score(self.known.risk, self.known.log_ratio, line.slope) <= line.threshold
-        ratio = np.exp(np.minimum(self.known.log_ratio, 600.0)) * accepted
-        return min(1.0, float(np.average(ratio, weights=self.calibration.row_weight)))
+        """Estimate FPR = E_I[g c] on known inputs: where a rule accepts, g is bounded, so the mean is well behaved."""
+        rows, weight = self.standing
+        accepted = rejection_score(rows.risk, rows.log_ratio, line.slope) <= line.threshold
+        ratio = np.exp(np.minimum(rows.log_ratio, 600.0)) * accepted
+        return min(1.0, float(np.average(ratio, weights=weight)))
 
     def slope_of(self, ranking: Problem) -> float:
         """Return the slope by which a problem ranks inputs; its guarantee, if any, is not asked for."""
-        return SOLVERS[type(ranking)](ranking, Task(self.calibration, self.known, None, self.over)).slope
+        return SOLVERS[type(ranking)](ranking, Task(self.calibration, self.loss, None, self.over)).slope
+
+    @property
+    def counted(self) -> bool:
+        """Whether thresholds count labeled rows, whatever the traffic holds."""
+        return self.over == "classes" or self.delta is not None
+
+    @cached_property
+    def known(self) -> Scored:
+        """The ID rows."""
+        return self.calibration.known(self.loss)
+
+    @cached_property
+    def standing(self) -> Standing:
+        """The rows that stand for known inputs of the traffic."""
+        return self.calibration.standing(self.loss)
 
     @cached_property
     def _by_class(self) -> list[Indices]:
@@ -197,8 +214,18 @@ def _check_guarantee(problem: Problem, calibration: Calibration) -> None:
             "{threshold}='guaranteed' needs rows that nothing was fitted on: fit with {threshold}='guaranteed' or with a share as {calibration}.",
             parameter="calibration",
         )
+    _refuse_moved(calibration)
     if calibration.weight is not None:
         raise InvalidInputError("threshold='guaranteed' takes no sample_weight: a guarantee counts rows.")
+
+
+def _refuse_moved(calibration: Calibration) -> None:
+    """Refuse to guarantee anything about known inputs that have moved: no labeled row is one of them, and reviewed rows are not a random sample."""
+    if calibration.settled:
+        raise InvalidInputError(
+            "Verdicts say that known inputs of the traffic have moved, and nothing is guaranteed about them: use a threshold that is met on average, or label "
+            "rows of today and fit with them."
+        )
 
 
 def _scod(problem: ScodProblem, task: Task) -> Line:
@@ -262,6 +289,7 @@ def _budget(problem: Budget, task: Task) -> Line:
 def _risk_bound(problem: RiskBound, task: Task) -> Line:
     """Find the loosest threshold whose selective risk is bounded with the asked probability."""
     rows = task.calibration
+    _refuse_moved(rows)
     if not rows.held_out or rows.weight is not None:
         raise InvalidInputError(
             "A bound of the risk needs unweighted rows that nothing was fitted on: fit with {threshold}='guaranteed' or with a share as {calibration}.",
