@@ -198,6 +198,7 @@ def test_verdicts_settle_drift():
     assert model.rule_.rows == len(log) == len(chance)
     accepted = model.rule_.decide(stands.scored).accept
     assert abs(np.average(accepted, weights=chance) - 0.95) < 0.002
+    assert model.estimates().tpr.low <= 0.95 <= model.estimates().tpr.high
     by_key = dict(zip(model.calibration_.traffic_keys.tolist(), chance.tolist(), strict=True))
     assert [by_key[key] for key in keys_of(log[rows]).tolist()] == [float(said[i] is not OOD) for i in rows]
     assert model.decide(log[-60:]).accept.mean() < 0.1

@@ -204,6 +204,11 @@ def estimates_of(model: Any, level: float = 0.95, prior: Interval | None = None)
     mistakes = mean(everything, wrong)
     accepted = tally(known.accept, rows.losses(rule.problem), values, rows.codes, k, weight)
     traffic, free = rule.decide(rows.traffic(loss)), None
+    tpr = accepted.rate(level, mix)
+    if (
+        rows.traffic_known is not None
+    ):  # known inputs have moved: rows of the traffic, by their chance to be known, say how many are answered
+        tpr = tally(traffic.accept, weight=rows.traffic_known).rate(level, ClassMix.unchanged(np.ones(1)))
     prior = share_at_fit(model, level) if prior is None else prior
     if model.scorer_.ratio is not None and len(traffic):
         counted = tally(traffic.accept)
@@ -217,7 +222,7 @@ def estimates_of(model: Any, level: float = 0.95, prior: Interval | None = None)
         bool(rows.traffic_held),
         Interval(1.0 - mistakes.estimate, 1.0 - mistakes.high, 1.0 - mistakes.low, level),
         (model.schema_.labels(rows.classes).tolist()[largest], float(shares[largest])),
-        accepted.rate(level, mix),
+        tpr,
         mean(known.accept, wrong),
         accepted.mean_loss(level, values, mix),
         int(wrong.sum()),

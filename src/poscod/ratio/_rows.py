@@ -95,6 +95,11 @@ def as_rows(values: Any, name: str, *, like: dict[str, int] | None = None, minim
     return rows
 
 
+def said_of(rows_id: Rows, rows_u: Rows) -> NDArray[np.int8] | None:
+    """Return what people said of the rows of both sides; None where they said nothing."""
+    return None if rows_u.said is None else np.concatenate([np.zeros(len(rows_id), dtype=np.int8), rows_u.said])
+
+
 def columns_of(rows: Rows) -> dict[str, int]:
     """Return the number of columns of features and, with a network, of logits."""
     columns = {"features": int(rows.features.shape[1])}

@@ -32,7 +32,7 @@ from poscod.ratio._gate import gate_p_value
 from poscod.ratio._likelihood import log_a
 from poscod.ratio._prior import CERTIFIED, Acceptance, acceptance, scott
 from poscod.ratio._representation import represent
-from poscod.ratio._rows import Rows, content_folds, independent_rows, observations, one_of_each, row_hash
+from poscod.ratio._rows import Rows, content_folds, independent_rows, observations, one_of_each, row_hash, said_of
 from poscod.ratio._trees import FULL, LEAST, LOOK, LOOK_ROWS, NEAREST_ROW, SEEN, WIDEST, Grower, Grown, Trees, excess
 
 # Effect size of the ID-only start: a shift of 1.5 standard deviations of the consensus, AUROC .86 for a normal score.
@@ -121,9 +121,8 @@ class Sample:
         # A part stands for its side: pi_U stays what it is.
         weight = [w[rows] * (w.sum() / w[rows].sum()) for w, rows in zip(weights, self.keep, strict=True)]
         fold = np.concatenate([self.folds[i][self.keep[i]] for i in (0, 1)])
-        self.table = Table(
-            InMemory(matrix), len(self.keep[0]), np.concatenate(weight), fold, n_folds, self.said(self.keep)
-        )
+        said = said_of(sides[0][self.keep[0]], sides[1][self.keep[1]])
+        self.table = Table(InMemory(matrix), len(self.keep[0]), np.concatenate(weight), fold, n_folds, said)
         self.table_consensus = np.concatenate([self.consensus[i][self.keep[i]] for i in (0, 1)])
         self.look: Grown | None = None
         self.grown: Grown | None = None
@@ -136,13 +135,6 @@ class Sample:
             seen = np.array([*evidence, *range(lead, lead if wide else matrix.shape[1])])
             self.grower = Grower(matrix, seen, self.table.n_id, self.table.weight)
             self.look = self.grower.grow(fold % 2, 2, LOOK, LOOK_ROWS)
-
-    def said(self, chosen: list[NDArray[Any]] | None = None) -> NDArray[np.int8] | None:
-        """Return what people said of all or of some rows of both sides; None where they said nothing."""
-        if self.sides[1].said is None:
-            return None
-        own, other = np.zeros(len(self.sides[0]), dtype=np.int8), self.sides[1].said
-        return np.concatenate([own, other] if chosen is None else [own[chosen[0]], other[chosen[1]]])
 
     def columns(self, side: int, rows: NDArray[Any]) -> NDArray[Any]:
         """Return [consensus | evidence | features] of some training rows."""
@@ -321,8 +313,7 @@ class Sample:
         start, best = blend.best
         consensus = np.concatenate(self.consensus)
         offset = start.tilt * consensus + start.constant
-        weight, fold = np.concatenate(self.weights), np.concatenate(self.folds)
-        said = self.said()
+        weight, fold, said = np.concatenate(self.weights), np.concatenate(self.folds), said_of(*self.sides)
         if not len(best.l2):
             every = Table(InMemory(consensus[:, None]), len(self.sides[0]), weight, fold, self.n_folds, said)
             fit = start_from(every, pi, offset, best.first)

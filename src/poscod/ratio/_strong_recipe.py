@@ -22,7 +22,7 @@ from poscod.ratio._design import Scaler
 from poscod.ratio._prior import CERTIFIED, PRIORS, Acceptance, rows_to_notice, scott
 from poscod.ratio._ratio import NoOODEvidenceWarning
 from poscod.ratio._representation import Representation
-from poscod.ratio._rows import Rows
+from poscod.ratio._rows import Rows, said_of
 from poscod.ratio._search import TILT, TREES, Sample, design_columns
 from poscod.ratio._trees import Trees
 
@@ -112,7 +112,7 @@ def fit_strong(
         estimated = pi if trees else estimated
     constant = shift - table.log_odds_u - float(np.log(pi))
     learned = kappa * scores[0] + constant, kappa * scores[1] + constant
-    broad = broad_share(learned, sample.id_only, weights, pi, sample.said()) if broad is None else broad
+    broad = broad_share(learned, sample.id_only, weights, pi, said_of(*sides)) if broad is None else broad
     linear = kappa * blend.tilt, kappa * sample.theta(blend), kappa * blend.intercept + constant
     grown = None if blend.trees is None else replace(blend.trees, weight=kappa * blend.trees.weight)
     ratio = StrongRatio(representation, sample.scaler, *linear, grown, broad, sample.log_norm)
