@@ -4,8 +4,8 @@ Run ``python -m benchmarks.verdicts [--quick] [--data DIR] [--cache FILE] [--set
 share pi of them OOD; rows are chosen by `poscod.review.queue` of the model without verdicts, or four fifths of them are those that
 it rejects first and the rest random ones; the truth is the verdict, and `POSCOD.fit` is called again with them. AuSRT in percent at
 alpha = 0.5 by the plug-in line on fresh rows, lower is better; the clean oracle has the same r and a g that saw the OOD labels of the whole log. "closed" is the share of the gap to it. Second
-table: the log of `benchmarks.drift`, known inputs moved, with 120 verdicts. Constants were chosen on textures, MNIST and CIFAR-10 with two classes hidden, and on the first draw of the world "normal". Draw 0 of CIFAR-100
-and SVHN was looked at before the last choice, so it does not report alone; the other draws and worlds do.
+table: the log of `benchmarks.drift`, known inputs moved, with 120 verdicts. Choices were made on textures, MNIST, Fashion-MNIST and CIFAR-10 with two classes hidden, and on draws 0 ("normal") and 2 ("skewed") of the second table. Draws 0 to 2 of CIFAR-100,
+SVHN and CLINC150 were looked at before the last choice; draws from 11 on, and from 5 on of the second table, report.
 
 SPDX-License-Identifier: BSD-3-Clause
 """

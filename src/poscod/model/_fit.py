@@ -295,7 +295,11 @@ def _by_shares(
         kept, seen = engine.score(scorer, sets.at), engine.score_traffic(scorer, TRAFFIC_ROWS)
         settles = learned.moved and not guaranteed
         weight = learned.weight(before, kept.log_ratio, sets.weight) if settles else sets.weight
-        chance = reviewed.among(seen.rows).chance(seen.log_ratio, fitted.ood_prior_, unlabeled.take(seen.rows).weight) if settles else None
+        chance = (
+            reviewed.among(seen.rows).chance(seen.log_ratio, fitted.ood_prior_, unlabeled.take(seen.rows).weight)
+            if settles
+            else None
+        )
     return scorer, Calibration(
         classes,
         scorer.calibrated(kept.logits),
