@@ -186,6 +186,6 @@ def test_signs_of_plants_with_the_default_ratio_and_boosting(shell, tmp_path):
         tmp_path / "ood.csv",
         "--json",
     )
-    assert json.loads(run.out)["rules"][-1]["with_ood"]["fpr"]["estimate"] < 0.3, run.out
+    assert json.loads(run.out)["rules"][-1]["fpr"]["estimate"] < 0.3, run.out
     rows, _ = three_commands(shell, tmp_path, [*QUICK, "--classifier", "boosting"])
     assert (rows["label"] != truth).mean() < 0.35
