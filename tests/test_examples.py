@@ -16,7 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("[!_]*.py"))
 SHOWN = ROOT / "docs" / "images" / "examples"
 # The quickstart is the demo of the shell and has tests of its own.
 SCRIPTS = [path for path in EXAMPLES if path.stem != "quickstart"]
-LONG = {"class_mix", "dask_scaling"}
+LONG = {"class_mix", "dask_scaling", "serving", "text_intents"}
 
 
 def test_examples_were_found():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from poscod import POSCOD, Activations, ScodProblem
 from poscod.exceptions import InfeasibleProblemError, PoscodWarning
-from poscod.ratio import CorrectedSigmoid
+from poscod.ratio import CorrectedSigmoid, SeenByClassifierWarning
 from poscod.theory import GaussianWorld
 
 # One fit in twenty takes an unchanged class mix for another one, and says so: counts over many fits include those.
@@ -60,6 +61,7 @@ def test_risk_converges_to_the_optimum(alpha, tpr_min, loss, share):
     assert min(excess.values()) > -0.004
 
 
+@pytest.mark.slow
 def test_guarantee_is_kept_at_the_stated_rate():
     """TPR on fresh data >= 0.9 with probability 0.9: counted over 60 whole fits, one-sided 3-sigma limit 0.784; the long simulations below count 2,000."""
     fresh, _ = WORLD.sample_id(40_000, random_state=99)
@@ -111,6 +113,7 @@ def test_tpr_of_the_default_is_met_on_average_with_the_spread_that_rows_allow(n,
     assert np.mean(tpr) == pytest.approx(0.95, abs=3.0 * np.std(tpr) / 10.0 + 1.0 / n)
 
 
+@pytest.mark.slow
 def test_controlled_risk_is_kept_at_the_stated_rate():
     """Selective risk <= 0.12 with probability 0.8: counted over 50 whole fits, one-sided 3-sigma limit 18 violations."""
     fresh, y_fresh = WORLD.sample_id(40_000, random_state=99)
@@ -132,6 +135,7 @@ def test_controlled_risk_is_kept_at_the_stated_rate():
     assert np.mean(coverage) > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [1.0, 2.5])
 def test_label_free_intervals_cover_under_overlap(shift):
     """A strongly overlapping OOD hides part of its share; the 95 % intervals of pi and FPR must allow for it (40 fits)."""
@@ -203,9 +207,11 @@ def test_tpr_on_a_real_network_and_why_training_rows_are_not_allowed(cifar):
     U = Activations(np.vstack([rows.features, ood[:1000].features]), np.vstack([rows.logits, ood[:1000].logits]))
     results = {}
     for name, labeled in (("held out", test[:3000]), ("training rows", train[:3000])):
-        model = POSCOD(ratio=CorrectedSigmoid("paper", l2=1e-3), tpr_min=0.95, random_state=0).fit(
-            labeled, X_unlabeled=U
-        )
+        told = nullcontext() if name == "held out" else pytest.warns(SeenByClassifierWarning, match="may be rows")
+        with told:
+            model = POSCOD(ratio=CorrectedSigmoid("paper", l2=1e-3), tpr_min=0.95, random_state=0).fit(
+                labeled, X_unlabeled=U
+            )
         results[name] = model.evaluate(test[5000:], test[5000:].labels, ood[1000:])
     held, wrong = results["held out"], results["training rows"]
     assert held.tpr.estimate == pytest.approx(0.95, abs=4 * np.sqrt(0.0475 / 1500 + 0.0475 / 5000))

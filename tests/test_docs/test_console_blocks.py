@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.M | re.S)
+LONG = {"cli", "texts"}
 PAGES = [
     page
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -80,7 +81,11 @@ def test_pages_were_found():
     assert ROOT / "docs" / "start.md" in PAGES
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ()) for page in PAGES],
+    ids=lambda page: page.stem,
+)
 def test_console_blocks(page, shell):
     for command, expected in sessions(page.read_text(encoding="utf-8")):
         done = shell(command)

@@ -113,6 +113,7 @@ def test_rates_are_for_the_mix_that_is_served_or_for_rows_as_they_come(model):
     assert served.fpr == plain.fpr
 
 
+@pytest.mark.slow
 def test_ood_rows_next_to_a_class_are_not_taken_for_more_of_it():
     """OOD two standard deviations beside the first class: a closed world would give that class 56 % of the traffic."""
     world = GaussianWorld(3.0 * np.eye(3), [[3.0, 1.4, 1.4]])

@@ -166,7 +166,8 @@ def test_a_rare_class_is_named(data):
 def test_a_class_of_a_network_without_labels_is_named(data, threshold):
     """A network may know more classes than the labeled rows do."""
     X, y, U = data
-    head = FrozenEstimator(LogisticRegression().fit(X, y))
+    head = FrozenEstimator(LogisticRegression().fit(X[::3], y[::3]))
+    X, y = (part[np.arange(len(part)) % 3 > 0] for part in (X, y))  # rows that it was not trained on
     rows, traffic = (
         Activations(part, np.column_stack([head.decision_function(part), np.full(len(part), -20.0)]), labels)
         for part, labels in ((X, y), (U, None))

@@ -204,6 +204,7 @@ def streams(kinds, runs, *, seed, m=2000, n_second=1000, prior=1.0, n=1000, days
     return alarms
 
 
+@pytest.mark.slow
 def test_false_alarms_over_wobbling_streams(kinds):
     """At most 5 % of streams are promised: 6 of 40 would be 3 standard errors more. A promise that the wobble breaks is no false alarm."""
     alarms = streams(kinds, 40, seed=1)

@@ -42,6 +42,7 @@ def auroc(score_id, score_ood):
     return roc_auc_score(np.r_[np.zeros(len(score_id)), np.ones(len(score_ood))], np.r_[score_id, score_ood])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ood", sorted(PRINTED))
 def test_printed_areas(ood, bank, test_id):
     other = load(ood)
@@ -53,6 +54,7 @@ def test_printed_areas(ood, bank, test_id):
         assert area == pytest.approx(printed, abs=0.0025 if name == "knn" else 0.0005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ood", "area"), [("cifar100_test", 0.8810), ("dtd10_textures", 0.9319)])
 def test_knn_is_the_published_definition(ood, area, bank, test_id):
     def scaled(act):

@@ -59,8 +59,10 @@ def test_every_metric_and_option_that_is_named_exists(server, eventually, capsys
     assert len(names) > 15
     assert not {name for name in names if name not in shown} - {
         "poscod_decisions",
+        "poscod_decisions_latest",
         "poscod_verdicts",
-    }  # tables of the log
+        "poscod_verdicts_withdrawn_total",
+    }  # tables of the log and an index, and what is counted where there is one
     with pytest.raises(SystemExit):
         main(["serve", "--help"])
     words = capsys.readouterr().out

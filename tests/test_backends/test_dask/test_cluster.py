@@ -171,6 +171,7 @@ def test_progress_counts_the_parts_of_every_pass(client):
     assert shown == [("numbers", 0, 40), ("numbers", 40, 40)]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
     """Chunks are made when they are read, 1 MB each: of fifty of them no more is held at once than of five."""
     monkeypatch.setattr(_fit, "SAMPLE_ROWS", 1000)
