@@ -9,9 +9,11 @@ no file: it is neither replaced nor read, because it may never end. Archives are
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -98,14 +100,14 @@ def alone(target: Path) -> Iterator[None]:
 
     Notes
     -----
-    The lock is one of the system on a file beside the target, and ends with the process, however that ends.
+    The lock is one of the system on an empty file in the folder for temporary files, and ends with the process, however that ends.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, alone(Path(folder, "state.json")):
     ...     os.listdir(folder)
-    ['.state.json.lock']
+    []
     """
     try:
         import fcntl
@@ -113,9 +115,10 @@ def alone(target: Path) -> Iterator[None]:
         yield
         return
     target = target.resolve()
-    beside = target.with_name(f".{target.name}.lock")
+    named = hashlib.sha256(str(target).encode(errors="surrogateescape")).hexdigest()[:24]
+    beside = Path(tempfile.gettempdir(), f"poscod-{os.getuid()}-{named}.lock")
     while True:
-        held = os.open(beside, os.O_RDWR | os.O_CREAT, 0o666)
+        held = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Whoever had it before may have removed it meanwhile: then the name stands for another file, or none.

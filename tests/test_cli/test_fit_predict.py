@@ -337,7 +337,9 @@ def test_types_that_are_not_trusted_are_named_with_their_option(shell, tmp_path)
     labeled, traffic = (columns_of(name) for name in ("labeled", "unlabeled"))
     X, U = (np.column_stack([c["größe"], c["width"]]) for c in (labeled, traffic))
     classifier = GradientBoostingClassifier(n_estimators=2, random_state=0)
-    POSCOD(classifier, calibration=0.5, random_state=0).fit(X, labeled["animal"], X_unlabeled=U).save(tmp_path / "m.poscod")
+    POSCOD(classifier, calibration=0.5, random_state=0).fit(X, labeled["animal"], X_unlabeled=U).save(
+        tmp_path / "m.poscod"
+    )
     write_table(tmp_path / "new.csv", {name: columns_of("ood")[name] for name in ("größe", "width")})
     predict = ["predict", tmp_path / "m.poscod", tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
     run = shell(*predict)

@@ -21,8 +21,12 @@ import pytest
 from PIL import Image
 
 import poscod_command
+from poscod import POSCOD
 from poscod.cli._columns import MOST_COLUMNS
 from poscod.cli._main import COMMANDS
+from poscod.cli._tables import open_table
+from poscod.exceptions import InvalidInputError
+from poscod.model import ModelFileError
 from test_backends._onnx_networks import pooled
 from test_cli._world import columns_of
 from test_cli.test_bench import DIGITS
@@ -50,6 +54,19 @@ def test_an_arrow_file_whose_offsets_lie_is_a_sentence_and_no_crash(model_file, 
     assert run.returncode == 2
     assert run.stderr.startswith("poscod: error: lie.arrow could not be read as Arrow")
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_forged_labels_and_names_are_sentences(model_file, tmp_path):
+    """A reject label that is an array, and a column whose name is not UTF-8."""
+    model = POSCOD.load(model_file)
+    model.reject_label = [["a"]]
+    model.save(tmp_path / "forged.poscod")
+    with pytest.raises(ModelFileError, match="reject label"):
+        POSCOD.load(tmp_path / "forged.poscod")
+    data = write_arrow(tmp_path / "name.arrow", {"width": np.zeros(2)})
+    (tmp_path / "name.arrow").write_bytes(bytes(data).replace(b"width", b"wi\xcath"))
+    with pytest.raises(InvalidInputError, match="could not be read as Arrow"):
+        open_table(tmp_path / "name.arrow")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".npz", ".npy"])

@@ -54,7 +54,8 @@ class FileTable(Table):
         with sentences(files[0], kind), open_file(files[0]) as file:
             schema = getattr(file, "schema_arrow", file.schema)
             check_width(path, len(schema))
-        super().__init__(path, [Column(field.name, *arrow_kind(field.type)) for field in schema], None)
+            columns = [Column(field.name, *arrow_kind(field.type)) for field in schema]
+        super().__init__(path, columns, None)
 
     def _batches(self, rows: int, names: list[str]) -> Iterator[Any]:
         for path in self._files:

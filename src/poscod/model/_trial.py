@@ -20,6 +20,7 @@ from poscod.model._prepare import Preparation
 from poscod.model._schema import Schema
 from poscod.model._scorer import Scorer
 from poscod.problem import Problem, ScodProblem
+from poscod.risk import GivenAnswers
 from poscod.rule import Rule
 from poscod.selector import Calibration
 
@@ -41,6 +42,8 @@ def check_state(model: Any) -> None:
             check_number(value, name, -np.inf, np.inf)
         if not np.isnan(calibration.ood_prior):  # some ratios do not know it
             check_number(calibration.ood_prior, "ood_prior", 0.0, 1.0)
+        if np.ndim(model.reject_label) or not isinstance(model.schema_.given, GivenAnswers | None):
+            raise ModelFileError("holds a reject label or an answer calibration of another kind: it is damaged.")
         ScodProblem(model.alpha, model.tpr_min, model.loss)  # for which a refit asks
         _check_calibration(calibration)
     except ModelFileError:
